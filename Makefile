@@ -11,7 +11,7 @@ HOURS ?= 2
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test unit coverage docs attack floods fills nightly setups soak conformance lint types arch format bench bench-compare fuzz mutants testbed testbed-up testbed-down dist deb image \
+.PHONY: help venv demo test unit coverage docs attack floods fills nightly setups soak conformance lint types arch format bench bench-compare fuzz mutants testbed testbed-up testbed-down dist deb image chart \
 	manifests lock sbom sign release clean distclean
 
 help:
@@ -22,7 +22,7 @@ help:
 	@echo "make attack        the tests of the attacks in docs/attacks.md; ARGS='--unit' without clusters"
 	@echo "make floods        floods of a real daemon, and what others notice of them; make fills: one cluster fills another"
 	@echo "make nightly       what takes hours, in parts; goes on where it was interrupted; ARGS='PART' for one"
-	@echo "make setups        thirty broken set-ups on two real clusters, and what status says of each; ARGS='--list', ARGS='7 12'"
+	@echo "make setups        thirty broken set-ups on two real clusters, and what status says of each; goes on where it was interrupted; ARGS='--list', ARGS='7 12'"
 	@echo "make soak          HOURS=2 of churn and trouble on two real clusters, and what has grown; HOURS=0.2 for a short one"
 	@echo "make conformance   Kubernetes' own conformance tests on a virtual node, some hours; ARGS='sig-storage' for a part"
 	@echo "make lint          style, types and import contracts"
@@ -42,6 +42,7 @@ help:
 	@echo "make sign          sign the digests of what is in dist: ARGS='--key FILE'; ARGS=--check verifies them"
 	@echo "make deb           the Debian package, for the release of the distribution that it is built on"
 	@echo "make image         the container image for this processor; ARGS='--arch arm64' for another one"
+	@echo "make chart         the Helm chart as one file, with the same bytes from the same commit"
 	@echo "make manifests     the manifests for kubectl apply -k, out of the chart and of what liqodctl install makes"
 	@echo "make lock          choose the versions that the packages bring, with their digests"
 	@echo "make release       check what a release needs, and show its steps; publishes nothing"
@@ -149,6 +150,9 @@ deb: .venv/.runtime
 
 image: .venv/.runtime
 	@$(BIN)/python packaging/tools/image.py $(ARGS)
+
+chart: .venv/.runtime
+	@$(BIN)/python packaging/tools/chart.py $(ARGS)
 
 manifests: .venv/.runtime
 	@$(BIN)/python packaging/tools/manifests.py $(ARGS)

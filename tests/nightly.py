@@ -83,6 +83,16 @@ APART: Final[Mapping[str, str]] = {
 """Modules that are a part each, by its name: they build programs of their own, and take up to an hour."""
 
 
+CHART: Final = (
+    "tests.real.chart_install",
+    "tests.real.chart.first_pod",
+    "tests.real.chart.under_load",
+    "tests.real.chart.streams",
+    "tests.real.chart.by_kubectl",
+)
+"""Modules about the pods of an installation, which share an image; one of them builds the oldest Kubernetes."""
+
+
 def _left_to_the_night(folder: str) -> list[str]:
     return sorted(name for name in NIGHTLY - set(APART.values()) if name.startswith(folder))
 
@@ -106,10 +116,18 @@ PARTS: Final = (
         for name, module in sorted(APART.items())
     ),
     Part("alerts", ("tests.run", "--only", "tests.packaging.alert_rules", f"--junit={JUNIT}"), HOUR),
-    Part("browser", ("tests.run", "--only", "tests.cli.web.browser", "--patience=3", f"--junit={JUNIT}"), HOUR),
+    Part(
+        "browser",
+        ("tests.run", "--only", "tests.cli.web.browser", "tests.real.browser", "--patience=3", f"--junit={JUNIT}"),
+        HOUR,
+    ),
     Part("systemd", ("tests.run", "--only", "tests.real.systemd_boot", "--patience=3", f"--junit={JUNIT}"), HOUR),
     Part("machines", ("tests.run", "--only", "tests.real.two_machines", "--patience=3", f"--junit={JUNIT}"), HOUR),
-    Part("chart", ("tests.run", "--only", "tests.real.chart_install", "--patience=3", f"--junit={JUNIT}"), HOUR),
+    Part("chart", ("tests.run", "--only", *CHART, "--patience=3", f"--junit={JUNIT}"), 3 * HOUR),
+    Part("mixed", ("tests.run", "--only", "tests.real.mixed_forms", "--patience=3", f"--junit={JUNIT}"), HOUR),
+    Part("hindered", ("tests.run", "--only", "tests.real.hindered_install", "--patience=3", f"--junit={JUNIT}"), HOUR),
+    Part("bytes", ("tests.run", "--only", "tests.packaging.same_bytes", "--patience=3", f"--junit={JUNIT}"), HOUR),
+    Part("surroundings", ("tests.run", "--only", "tests.real.surroundings", "--patience=3", f"--junit={JUNIT}"), HOUR),
     Part(
         "monitoring", ("tests.run", "--only", "tests.real.alerting.fire", "--patience=3", f"--junit={JUNIT}"), 2 * HOUR
     ),
@@ -117,7 +135,7 @@ PARTS: Final = (
     Part("soak", ("tests.real.soak", "--hours=2"), 4 * HOUR),
     Part("floods", ("tests.attack.floods", f"--junit={JUNIT}"), 2 * HOUR),
     Part("fills", ("tests.attack.fills", f"--junit={JUNIT}"), 2 * HOUR),
-    Part("conformance", ("tests.e2e",), 8 * HOUR),
+    Part("conformance", ("tests.e2e",), 12 * HOUR),
     Part("mutants", ("tests.mutants",), 8 * HOUR),
     *(
         Part(f"fuzz-{target.name}", ("tests.fuzz.campaign", target.name, "--seconds=300"), 900.0)

@@ -1,11 +1,12 @@
 """How large liqod is in each form that it is installed in, how soon it is ready, and what it takes at rest.
 
-    python -m benchmarks footprint [--form host --form package --form image] [--repeat 3] [--rest 60] [--json FILE]
+    python -m benchmarks footprint [--form host ...] [--repeat 3] [--rest 60] [--place DIR] [--json FILE]
 
 ``host``: an environment made of the locked wheels, as README's "From source" makes it; ``package``: the Debian package,
 taken apart beside this machine's own files; ``image``: the container image's layers, as the root of a process. Each
-runs a daemon without peers on one real control plane that has no node. Needs root, and where packages and images are
-made Debian's tools and a network.
+runs a daemon without peers on one real control plane that has no node. ``pods``: the chart on a real node, with
+tunnels and names: each of its processes. Needs root, and where packages and images are made Debian's tools and a
+network; for the chart helm, which is built.
 """
 
 from __future__ import annotations
@@ -15,7 +16,6 @@ import gzip
 import io
 import json
 import os
-import re
 import statistics
 import subprocess
 import sys
@@ -23,17 +23,20 @@ import tarfile
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 from attrs import frozen
 
-from benchmarks.figures.measure import spent, table
+from benchmarks.daemon.footprint_pods import IMAGE, measure_pods
+from benchmarks.figures.measure import memory, spent, table
 from benchmarks.figures.report import save_figures
 from tests.real.daemons import Daemon
 from tests.real.path import eventually
 from tests.runner.steps import CHECKOUT
 from tests.testbed import build, system
+from tests.testbed.cluster import Cluster
 from tests.testbed.process import Process
 from tests.testbed.testbed import Testbed
 
@@ -41,8 +44,13 @@ MIB: Final = 1 << 20
 TOOLS: Final = CHECKOUT / "packaging" / "tools"
 LOCK: Final = CHECKOUT / "packaging" / "requirements.lock"
 READY: Final = "liqod is ready"
-FIGURES: Final = ("download, MiB", "installed, MiB", "files", "ready, s", "memory, MiB", "own memory, MiB", "CPU, %")
-"""What is measured of each form; memory and CPU at rest, and what of the memory no other process has as well."""
+SIZES: Final = ("download, MiB", "installed, MiB", "files")
+"""What is counted of each form; pods are those of the image."""
+FIGURES: Final = ("ready, s", "CPU till then, s", "memory, MiB", "own memory, MiB", "CPU, %")
+"""What is measured of each process: how soon it is ready, and what that takes of a processor, which a busy machine does
+not change; memory and CPU at rest, and what of the memory no other process has as well.
+"""
+PODS: Final = "pods"
 
 
 @frozen
@@ -88,16 +96,22 @@ def unpack(archive: Path, root: Path) -> None:
                 files.extractall(root, **_OURS)
 
 
-def memory(status: str, rollup: str) -> tuple[float, float]:
-    """Return what a process has in memory, and what of it is its own, in MiB, of its status and smaps_rollup. Pure."""
-    resident = re.search(r"^VmRSS:\s+(\d+) kB$", status, re.MULTILINE)
-    private = re.findall(r"^Private_(?:Clean|Dirty):\s+(\d+) kB$", rollup, re.MULTILINE)
-    return (int(resident[1]) / 1024 if resident else 0.0), sum(map(int, private)) / 1024
+def rows(found: Mapping[str, Mapping[str, Sequence[float]]], columns: Sequence[str]) -> list[list[object]]:
+    """Return a row for each form, or process, that has such figures, with the median of each. Pure."""
+    return [
+        [form, *(statistics.median(figures[what]) for what in columns)]
+        for form, figures in found.items()
+        if all(figures.get(what) for what in columns)
+    ]
 
 
-def rows(found: Mapping[str, Mapping[str, Sequence[float]]]) -> list[list[object]]:
-    """Return a row for each form with the median of each figure. Pure."""
-    return [[form, *(statistics.median(figures[what]) for what in FIGURES)] for form, figures in found.items()]
+def _is_made(place: Path) -> bool:
+    return place.with_name(f"{place.name}.made").exists()
+
+
+def _note_made(place: Path) -> None:
+    """Note that a form is made to its end: one that was interrupted is not taken for a whole one."""
+    place.with_name(f"{place.name}.made").touch()
 
 
 def on_host(scratch: Path) -> Form:
@@ -105,37 +119,53 @@ def on_host(scratch: Path) -> Form:
     sys.path.insert(0, str(TOOLS))
     from project import sources
 
-    wheels = scratch / "wheels"
+    wheels, place = scratch / "wheels", scratch / "host"
+    python = place / "bin" / "python"
+    form = partial(Form, "host", place=place, program=[str(python), "-E", str(place / "bin" / "twistd")])
+    if _is_made(place):
+        return form(download=installed(wheels)[0])
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
     _run(*pip, "download", "--quiet", "--no-deps", "--require-hashes", f"--requirement={LOCK}", f"--dest={wheels}")
     tree = sources(scratch / "sources")
     _run(*pip, "wheel", "--quiet", "--no-deps", f"--wheel-dir={wheels}", str(tree))
-    place = scratch / "host"
     _run(sys.executable, "-m", "venv", "--without-pip", str(place))
-    python = place / "bin" / "python"
     files = [str(file) for file in wheels.iterdir()]
     _run(*pip, f"--python={python}", "install", "--quiet", "--no-deps", "--no-index", *files)
-    return Form("host", installed(wheels)[0], place, [str(python), "-E", str(place / "bin" / "twistd")])
+    _note_made(place)
+    return form(download=installed(wheels)[0])
 
 
 def of_package(scratch: Path) -> Form:
     """Build the package, take it apart, and compile it as its script does."""
     built, place = scratch / "deb", scratch / "package"
-    _run(sys.executable, str(TOOLS / "deb.py"), f"--output={built}")
-    (package,) = built.glob("*.deb")
-    _run("dpkg-deb", "--extract", str(package), str(place))
     opt = place / "opt" / "liqod"
     python = str(opt / "bin" / "python3")
-    _run(python, "-PE", "-m", "compileall", "-q", str(opt / "lib"))
+    if not _is_made(place):
+        _run(sys.executable, str(TOOLS / "deb.py"), f"--output={built}")
+        _run("dpkg-deb", "--extract", *map(str, built.glob("*.deb")), str(place))
+        _run(python, "-PE", "-m", "compileall", "-q", str(opt / "lib"))
+        _note_made(place)
+    (package,) = built.glob("*.deb")
     return Form("package", package.stat().st_size, place, [python, "-PE", str(opt / "bin" / "twistd")])
+
+
+def archive_of(scratch: Path) -> Path:
+    """Return the archive of the image, which is built the first time."""
+    built = scratch / "oci"
+    if not _is_made(built):
+        _run(sys.executable, str(TOOLS / "image.py"), f"--output={built}", f"--tag={IMAGE}")
+        _note_made(built)
+    (archive,) = built.glob("*.oci.tar")
+    return archive
 
 
 def of_image(scratch: Path) -> Form:
     """Build the image and unpack it."""
-    built, root = scratch / "oci", scratch / "image"
-    _run(sys.executable, str(TOOLS / "image.py"), f"--output={built}")
-    (archive,) = built.glob("*.oci.tar")
-    unpack(archive, root)
+    root = scratch / "image"
+    archive = archive_of(scratch)
+    if not _is_made(root):
+        unpack(archive, root)
+        _note_made(root)
     return Form("image", archive.stat().st_size, root, ["/opt/liqod/bin/twistd"], root)
 
 
@@ -154,9 +184,12 @@ class FormDaemon(Daemon):
         argv = [*self.form.program, *words]
         if (root := self.form.root) is not None:
             here = f"{root}{self.directory}"
+            # Read-only, as pods have it: what one start has compiled must not be there for the next one.
             script = (
-                f"mkdir -p {here} && mount --bind {self.directory} {here} && mount -t proc proc {root}/proc"
-                f' && mount --rbind /dev {root}/dev && exec chroot {root} "$@"'
+                f"mkdir -p {here} && mount --bind {root} {root} && mount --bind {self.directory} {here}"
+                f" && mount -t proc proc {root}/proc && mount --rbind /dev {root}/dev"
+                f" && mount -t tmpfs tmpfs {root}/tmp && mount -o remount,bind,ro {root}"
+                f' && exec chroot {root} "$@"'
             )
             # Each program becomes the next one, so that the process is the daemon at last; the mounts end with it.
             argv = ["unshare", "--mount", "--", "sh", "-c", script, "sh", *argv]
@@ -172,7 +205,7 @@ def measure(daemon: FormDaemon, rest: float) -> dict[str, float]:
     assert isinstance(process, Process)
     try:
         eventually("it is ready", lambda: daemon.log.read_text().count(READY) > said, 120, 0.02)
-        ready = time.monotonic() - begin
+        ready, cpu = time.monotonic() - begin, spent(process.pid).cpu
         time.sleep(rest / 2)
         before = spent(process.pid).cpu
         time.sleep(rest / 2)
@@ -181,7 +214,8 @@ def measure(daemon: FormDaemon, rest: float) -> dict[str, float]:
         resident, own = memory((proc / "status").read_text(), (proc / "smaps_rollup").read_text())
     finally:
         daemon.stop()
-    return {"ready, s": ready, "memory, MiB": resident, "own memory, MiB": own, "CPU, %": busy}
+    taken = {"ready, s": ready, "CPU till then, s": cpu}
+    return {**taken, "memory, MiB": resident, "own memory, MiB": own, "CPU, %": busy}
 
 
 def _run(*words: str) -> None:
@@ -194,10 +228,11 @@ def _run(*words: str) -> None:
 
 
 def main() -> None:
-    """Run the benchmark and print its table."""
+    """Run the benchmark and print its tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--form", action="append", choices=sorted(FORMS), help="one of the forms, instead of all")
-    parser.add_argument("--repeat", type=int, default=3)
+    parser.add_argument("--form", action="append", choices=[*sorted(FORMS), PODS], help="one of the forms, not all")
+    parser.add_argument("--repeat", type=int, default=3, help="how often each is started; 0 for the sizes alone")
+    parser.add_argument("--place", type=Path, help="where forms are made, and kept for the next run")
     parser.add_argument("--rest", type=float, default=60.0, help="seconds that a daemon is left alone for")
     parser.add_argument("--json", type=Path, help="where the figures go (benchmarks/results/)")
     args = parser.parse_args()
@@ -205,23 +240,39 @@ def main() -> None:
     build.ensure()
     found: dict[str, dict[str, list[float]]] = {}
     with tempfile.TemporaryDirectory(prefix="liqod-footprint-") as scratch:
-        forms = [FORMS[name](Path(scratch)) for name in args.form or FORMS]
-        with Testbed(1, nodes=False) as testbed:
-            for form in forms:
-                size, count = installed(form.place)
-                figures: dict[str, list[float]] = {what: [] for what in FIGURES}
-                found[form.name] = figures
-                sizes = {"download, MiB": form.download / MIB, "installed, MiB": size / MIB, "files": float(count)}
-                daemon = FormDaemon(testbed[1], "rome", identity=form.name)
-                daemon.form = form
-                daemon.install()
-                for number in range(args.repeat):
-                    for what, value in (sizes | measure(daemon, args.rest)).items():
-                        figures[what].append(value)
-                    print(f"{form.name} {number + 1}: ready after {figures['ready, s'][-1]:.2f} s", flush=True)
-    print(table(("form", *FIGURES), rows(found)))
+        place = args.place or Path(scratch)
+        place.mkdir(parents=True, exist_ok=True)
+        wanted = args.form or [*FORMS, PODS]
+        forms = [FORMS[name](place) for name in wanted if name != PODS]
+        found |= {form.name: sizes_of(form) for form in forms}
+        if forms and args.repeat:
+            with Testbed(1, nodes=False) as testbed:
+                for form in forms:
+                    found[form.name] |= of_daemon(form, testbed[1], args.repeat, args.rest)
+        if PODS in wanted and args.repeat:
+            found |= measure_pods(archive_of(place), args.repeat, args.rest)
+    print(table(("form", *SIZES), rows(found, SIZES)), table(("process", *FIGURES), rows(found, FIGURES)), sep="\n\n")
     named = {f"{form}: {what}": values for form, figures in found.items() for what, values in figures.items()}
     print("figures:", save_figures("footprint", named, args.json, rest=args.rest))
+
+
+def sizes_of(form: Form) -> dict[str, list[float]]:
+    """Return the sizes of a form, each as the one value that there is."""
+    size, count = installed(form.place)
+    return {what: [value] for what, value in zip(SIZES, (form.download / MIB, size / MIB, float(count)), strict=True)}
+
+
+def of_daemon(form: Form, cluster: Cluster, repeat: int, rest: float) -> dict[str, list[float]]:
+    """Return the figures of a form's daemon, started several times over."""
+    figures: dict[str, list[float]] = {}
+    daemon = FormDaemon(cluster, "rome", identity=form.name)
+    daemon.form = form
+    daemon.install()
+    for number in range(repeat):
+        for what, value in measure(daemon, rest).items():
+            figures.setdefault(what, []).append(value)
+        print(f"{form.name} {number + 1}: ready after {figures['ready, s'][-1]:.2f} s", flush=True)
+    return figures
 
 
 if __name__ == "__main__":

@@ -38,6 +38,13 @@ def spent(pid: int) -> Spent:
     )
 
 
+def memory(status: str, rollup: str) -> tuple[float, float]:
+    """Return what a process has in memory, and what of it is its own, in MiB, of its status and smaps_rollup. Pure."""
+    resident = re.search(r"^VmRSS:\s+(\d+) kB$", status, re.MULTILINE)
+    private = re.findall(r"^Private_(?:Clean|Dirty):\s+(\d+) kB$", rollup, re.MULTILINE)
+    return (int(resident[1]) / 1024 if resident else 0.0), sum(map(int, private)) / 1024
+
+
 def cpu_of(pids: Mapping[str, int]) -> dict[str, float]:
     """Return the CPU seconds of named processes."""
     return {name: spent(pid).cpu for name, pid in pids.items()}

@@ -82,7 +82,7 @@ COMMANDS = {
         "down": ("liqod.cli.setup.up.commands:down", "Take back what up did"),
         "install": ("liqod.cli.setup.install:install", "Install liqod in this cluster"),
         "uninstall": ("liqod.cli.setup.install:uninstall", "Remove liqod from this cluster"),
-        "gather": ("liqod.cli.setup.gather:gather", "Write an archive for a problem report"),
+        "gather": ("liqod.cli.setup.archive.gather:gather", "Write an archive for a problem report"),
         "demo": ("liqod.cli.setup.demo:demo", "Show two simulated clusters at work"),
     },
 }
@@ -175,15 +175,15 @@ def main() -> None:
     terminal.prepare()
     if COMPLETE in os.environ:
         _complete()
-    status = errors.FAILED
+    lost = False
     try:
         status = _run()
         sys.stdout.flush()
     except BrokenPipeError:
-        status = errors.BROKEN_PIPE
+        status, lost = errors.BROKEN_PIPE, True
     except OSError as error:
-        status = _complain(_of_output(error))
-    if status == errors.BROKEN_PIPE:
+        status, lost = _complain(_of_output(error)), True
+    if lost:
         # The interpreter flushes standard output once more at its exit, which would fail again.
         with contextlib.suppress(OSError, ValueError):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -228,9 +228,9 @@ def _run() -> int:
         terminal.echo("interrupted", err=True)
         return errors.INTERRUPTED
     except OSError as error:
-        if isinstance(error, BrokenPipeError):
-            raise
-        return _complain(_of_output(error) if error.errno == errno.ENOSPC else _defect(error))
+        if isinstance(error, BrokenPipeError) or error.errno == errno.ENOSPC:
+            raise  # What could not be written is still to be written at the end: it is said once.
+        return _complain(_defect(error))
     except Exception as error:
         return _complain(_defect(error))
     return 0

@@ -454,14 +454,15 @@ class NetworkSettings(Section, frozen=True):
 class NamesSettings(Section, frozen=True):
     """Names of home for the pods of tenants (docs/names.md).
 
-    ``enabled`` is control's switch: tenants get a name service, and their pods ask it. Two processes may answer; the
-    second has ``slot`` 2. Each tenant has a port of its own from ``first_port`` on, two with a second process.
-    ``upstream`` empty: the Service kube-dns of kube-system. ``queries_per_second`` is for each tenant. At ``home_port``
-    control takes what the processes ask of tenants' homes; 0: they ask nothing of them. ``expose`` is whose names this
-    cluster, as home, answers to lenders: of Services in namespaces that are offloaded there, in all, or in none.
+    ``enabled`` is control's switch: tenants get a name service, and their pods ask it; auto: once one answers, and
+    where none does nothing is said. Two processes may answer; the second has ``slot`` 2. Each tenant has a port of its
+    own from ``first_port`` on, two with a second process. ``upstream`` empty: the Service kube-dns of kube-system.
+    ``queries_per_second`` is for each tenant. At ``home_port`` control takes what the processes ask of tenants' homes;
+    0: they ask nothing of them. ``expose`` is whose names this cluster, as home, answers to lenders: of Services in
+    namespaces that are offloaded there and of its API server, in all, or in none.
     """
 
-    enabled: bool = False
+    enabled: Literal["auto"] | bool = "auto"
     slot: Literal[1, 2] = 1
     first_port: Annotated[int, Meta(ge=1024, le=65024, description="a whole number from 1024 to 65024")] = 15360
     upstream: Annotated[list[str], Meta(max_length=4)] = []

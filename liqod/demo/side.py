@@ -76,6 +76,8 @@ def settings(name: str, cluster_id: str) -> Settings:
         kubelet=schema.KubeletSettings(listen=f"tcp:0:interface={HERE}", node_address=HERE),
         webhook=schema.WebhookSettings(listen=f"tcp:0:interface={HERE}"),
         metrics=schema.MetricsSettings(listen=""),
+        # Both daemons have the same address, and no pod of the demonstration asks for names.
+        names=schema.NamesSettings(enabled=False),
         # The pods of the demonstration have no network, and this host's is left alone.
         network=schema.NetworkSettings(mode="none", service_cidrs=["10.96.0.0/16"]),
     )

@@ -36,6 +36,7 @@ def _all(seen: ObservedCluster, settings: Settings) -> Iterator[Fact]:
     yield software.proxy(seen)
     yield pods
     yield services
+    yield networks.domain(seen)
     yield addresses.api_server(seen, settings, services.values)
     yield addresses.api_server_addresses(seen)
     yield addresses.api_server_names(seen)

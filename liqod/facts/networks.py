@@ -32,7 +32,8 @@ from liqod.facts.observed import (
     texts_of,
 )
 from liqod.model.objects.node import Node
-from liqod.model.records.facts import POD_NETWORKS, SERVICE_NETWORKS, Fact, State
+from liqod.model.records.facts import DOMAIN, POD_NETWORKS, SERVICE_NETWORKS, Fact, State
+from liqod.model.records.name_service import is_domain
 from liqod.model.records.network import Network
 
 NODE_BITS: Final = {4: 8, 6: 16}
@@ -62,6 +63,19 @@ def service_networks(seen: ObservedCluster, settings: Settings) -> Fact:
     That the Service ``kubernetes`` has the first address of such a network says nothing about its size.
     """
     return _first(SERVICE_NETWORKS, _services(seen, settings), "set service-cidrs under [network]")
+
+
+def domain(seen: ObservedCluster) -> Fact:
+    """Return the domain of the cluster's names, by the configuration of kubeadm, k3s or RKE2."""
+    kubeadm = parse_document(data_of(seen.at(KUBEADM), "ClusterConfiguration"), ClusterConfiguration)
+    options = arguments_of(seen.nodes)
+    said = [(kubeadm.networking.dns_domain if kubeadm is not None else "", f"{KUBEADM}: networking.dnsDomain")]
+    if options is not None:
+        said.append((options.get("cluster-domain", ""), "node-args annotation of a server: --cluster-domain"))
+    for text, source in said:
+        if is_domain(text):
+            return Fact(name=DOMAIN, state="Known", values=[text], source=source)
+    return Fact(name=DOMAIN, message="no source names it; domain under [cluster] is what counts")
 
 
 def _pods(seen: ObservedCluster, settings: Settings, plugin: str) -> Iterator[Answer]:

@@ -132,10 +132,11 @@ class ObservedCluster:
 
 
 class Networking(View, frozen=True):
-    """The networks in kubeadm's ClusterConfiguration (kubeadm.k8s.io/v1beta4)."""
+    """The networks and the domain in kubeadm's ClusterConfiguration (kubeadm.k8s.io/v1beta4)."""
 
     pod_subnet: str = ""
     service_subnet: str = ""
+    dns_domain: str = ""
 
 
 class ClusterConfiguration(View, frozen=True):

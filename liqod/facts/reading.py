@@ -28,14 +28,16 @@ VALID_RANGE: Final = re.compile(r"range of valid IPs is (?:CIDR )?([0-9a-f.:]{3,
 """Source: Kubernetes 1.30, pkg/registry/core/service/ipallocator, ErrNotInRange."""
 
 
-async def read_places(client: Client) -> dict[ObjectSelector, Mapping[str, Any] | None]:
-    """Return the objects at all places: None for what is not there, no entry for what may not be read.
+async def read_places(
+    client: Client, places: Sequence[ObjectSelector] = PLACES
+) -> dict[ObjectSelector, Mapping[str, Any] | None]:
+    """Return the objects at these places: None for what is not there, no entry for what may not be read.
 
     A place without a name has its objects in ``items``, None where the kind is not served. Raises KubeError where the
     API server cannot be asked.
     """
     found: dict[ObjectSelector, Mapping[str, Any] | None] = {}
-    for place in PLACES:
+    for place in places:
         try:
             if place.name:
                 found[place] = await client.get(place.resource, place.name, place.namespace)

@@ -36,7 +36,7 @@ from liqod.model.records.facts import (
     Fact,
 )
 
-_SUFFIXES: Final[Mapping[str, str]] = {
+SUFFIXES: Final[Mapping[str, str]] = {
     "+k3s": "k3s",
     "+rke2": "rke2",
     "+k0s": "k0s",
@@ -44,7 +44,7 @@ _SUFFIXES: Final[Mapping[str, str]] = {
     "-eks-": "eks",
 }
 """What the versions of kubelets have in them."""
-_LABELS: Final[Mapping[str, str]] = {
+LABELS: Final[Mapping[str, str]] = {
     "microk8s.io/cluster": "microk8s",
     "kubernetes.azure.com/cluster": "aks",
     "minikube.k8s.io/name": "minikube",
@@ -59,10 +59,10 @@ def distribution(seen: ObservedCluster) -> Fact:
     """Return who packaged the cluster."""
     for node in seen.nodes:
         version = node.status.node_info.kubelet_version
-        for suffix, name in _SUFFIXES.items():
+        for suffix, name in SUFFIXES.items():
             if suffix in version:
                 return _known(DISTRIBUTION, [name], f"kubelet version {version}")
-        for label, name in _LABELS.items():
+        for label, name in LABELS.items():
             if label in node.metadata.labels:
                 return _known(DISTRIBUTION, [name], f"node label {label}")
         if node.spec.provider_id.startswith("kind://"):
@@ -136,6 +136,15 @@ def _mode_argument(daemon_set: Mapping[str, Any]) -> str:
             mode = word.removeprefix("--proxy-mode=")
             if mode != word and mode in MODES:
                 return mode
+    return ""
+
+
+def environment_of(daemon_set: Mapping[str, Any], name: str) -> str:
+    """Return a variable that a DaemonSet gives to a container of its pods; empty where it gives none by its value."""
+    for container in objects_of(part_of(daemon_set, "spec", "template", "spec", "containers")):
+        for one in objects_of(container.get("env")):
+            if one.get("name") == name and isinstance(value := one.get("value"), str):
+                return value
     return ""
 
 

@@ -151,4 +151,5 @@ def name_servers_of(settings: Settings, informers: Informers) -> NameServers | N
     return NameServers(
         informers.of(SERVICES, NameService, labels=NAME_SERVICE),
         informers.of(ENDPOINTSLICES, NameSlice, labels=NAME_SERVICE),
+        expected=settings.names.enabled is True,
     )

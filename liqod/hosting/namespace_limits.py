@@ -62,6 +62,7 @@ def _policies(context: HostingContext) -> TenantIsolation:
         contract=context.grants.contract,
         name_servers=context.name_servers,
         streams=context.streams,
+        recorder=context.recorder,
         metrics=context.metrics,
     )
 
@@ -87,6 +88,7 @@ def _records(context: HostingContext) -> TenantRecords:
         offers=context.grants.offers,
         contracts=context.grants.contracts,
         metrics=context.metrics,
+        audit=context.audit,
     )
 
 

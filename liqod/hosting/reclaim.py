@@ -16,6 +16,7 @@ from attrs import define, field
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
+from liqod.audit.events import NO_AUDIT, Audit, AuditEvent
 from liqod.flow.controller import NO_METRICS, After, Controller, ReconcileMetrics, Source, watch
 from liqod.hosting.shadowpods.decide import requested_grace
 from liqod.hosting.shadowpods.status import ShadowPodReports
@@ -90,8 +91,11 @@ class Reclaims(Controller[str]):
         namespaces: Namespaces,
         recorder: Recorder,
         metrics: ReconcileMetrics = NO_METRICS,
+        audit: Audit = NO_AUDIT,
     ) -> None:
         super().__init__(clock, metrics=metrics)
+        self._audit = audit
+        self._ordered: set[str] = set()
         self._client = client
         self._orders = orders
         self._shadows = MutationCache(shadows, clock)
@@ -111,6 +115,7 @@ class Reclaims(Controller[str]):
     async def reconcile(self, key: str) -> After | None:
         """Evict one pod of a tenant, if it is time; returns when to look again, None without an order."""
         due, now = self._orders.due_in(key), self.clock.seconds()
+        self._note(key, ordered=due is not None)
         if due is None:
             self._rounds.pop(key, None)
             return None
@@ -130,6 +135,17 @@ class Reclaims(Controller[str]):
                 turn.refused[name] = now + PASSED_OVER
             return pace
         return After(LOOK)
+
+    def _note(self, tenant: str, *, ordered: bool) -> None:
+        """Record that a tenant is to give back what it has, or is not any more; who takes over says it again."""
+        if ordered == (tenant in self._ordered):
+            return
+        if ordered:
+            self._ordered.add(tenant)
+            self._audit.record(AuditEvent("AccessRevoked", "ReclaimOrdered", peer=tenant))
+        else:
+            self._ordered.discard(tenant)
+            self._audit.record(AuditEvent("AccessGranted", "ReclaimEnded", peer=tenant))
 
     def _look(self, tenant: str, but: Container[Key]) -> Iterator[Key]:
         """Yield the ShadowPods of a tenant of which there is something to take back, but for some."""

@@ -255,6 +255,7 @@ def _reclaims(context: HostingContext, namespaces: Namespaces) -> Reclaims:
         namespaces=namespaces,
         recorder=context.recorder,
         metrics=context.metrics,
+        audit=context.audit,
     )
 
 

@@ -30,6 +30,8 @@ from liqod.names.home_services import (
 )
 from liqod.names.translation import PTR, address_of
 
+API_SERVER: Final = Key("default", "kubernetes")
+"""The Service of home's API server: every pod knows it, and programs have its name built in."""
 KEPT: Final = 5.0
 """Seconds for which a Service that was read is used again."""
 MOST_KEPT: Final = 1024
@@ -89,7 +91,7 @@ class HomeNames:
             asked = parse(name, self._domain)
             if asked is None:
                 return NOTHING
-            if not self._is_exposed(view, lender, asked.namespace):
+            if not self._is_exposed(view, lender, Key(asked.namespace, asked.service)):
                 # The same as of one that does not exist: who asks learns no names of namespaces.
                 return NOTHING
             read = await self._read(Key(asked.namespace, asked.service))
@@ -98,8 +100,8 @@ class HomeNames:
         except Forbidden:
             return _refused("NotAllowed", "this cluster's daemon may not read Services: run liqodctl install there")
 
-    def _is_exposed(self, view: HomeView, lender: ClusterID, namespace: str) -> bool:
-        return self._expose == "all" or namespace in view.offloaded(lender)
+    def _is_exposed(self, view: HomeView, lender: ClusterID, service: Key) -> bool:
+        return self._expose == "all" or service == API_SERVER or service.namespace in view.offloaded(lender)
 
     async def _read(self, key: Key) -> _Read:
         now = self._clock.seconds()
@@ -122,12 +124,13 @@ class HomeNames:
 
     async def _pointer(self, view: HomeView, lender: ClusterID, name: str) -> HomeAnswer:
         address = address_of(name)
-        own = "" if address is None else view.original(lender, str(address))
-        if address is None or not own:
+        if address is None:
             return NOTHING
+        # By the address that it has here pods call it as well: it is in what they get from this cluster's API server.
+        own = view.original(lender, str(address)) or str(address)
         found = await self._client.list(SERVICES, view=HomeService, fields=f"spec.clusterIP={own}")
         service = next((one for one in found.items if own in one.addresses), None)
-        if service is None or not self._is_exposed(view, lender, service.metadata.namespace):
+        if service is None or not self._is_exposed(view, lender, service.metadata.key):
             return NOTHING
         return pointer(address, service, self._domain)
 

@@ -53,6 +53,10 @@ _NO_PORT: Final = (
     "this tenant has no name service: other tenants have all ports for it ([names] first-port); "
     "it gets one when another tenant leaves",
 )
+_OTHER_DOMAIN: Final = (
+    "this pod was made while the domain of its home was {old}, and it is {new} now: names of home are answered "
+    "below that one alone; create the pod again"
+)
 
 
 @frozen
@@ -254,17 +258,34 @@ class NameServices(Controller[str]):
 
     def _shadow_changed(self, key: Key, old: ShadowPod | None, new: ShadowPod | None) -> Iterable[str]:
         tenant = tenant_of(self._namespaces.get(Key("", key.namespace)))
-        return (tenant,) if new is not None and tenant and self._note_domain(tenant, new) else ()
+        if new is None or not tenant or (old is not None and _domain_said(old) == _domain_said(new)):
+            return ()
+        return (tenant,) if self._note_domain(tenant, new) else ()
 
     def _note_domain(self, tenant: str, shadow: ShadowPod) -> bool:
-        """Remember what the newest ShadowPod of a tenant says; return whether that changes anything."""
-        domain = shadow.metadata.annotations.get(DOMAIN_ANNOTATION, "")
-        created = shadow.metadata.creation_timestamp or ""
+        """Remember what the newest ShadowPod of a tenant says; return whether that changes anything.
+
+        Pods that were made under another domain keep their search lists: that is said of each.
+        """
+        domain, created = _domain_said(shadow), shadow.metadata.creation_timestamp or ""
         before, known = self._domains.get(tenant, ("", ""))
-        if not is_domain(domain) or created < before:
+        if not is_domain(domain):
+            return False
+        if created < before:
+            self._say_of(shadow, domain, known)
             return False
         self._domains[tenant] = (created, domain)
+        if known and domain != known:
+            for other in self._shadows.items():
+                if tenant_of(self._namespaces.get(Key("", other.metadata.namespace))) == tenant:
+                    self._say_of(other, _domain_said(other), domain)
         return domain != known
+
+    def _say_of(self, shadow: ShadowPod, old: str, new: str) -> None:
+        if is_domain(old) and old != new:
+            regarding = reference_to(SHADOWPODS.api_version, SHADOWPODS.kind, shadow.metadata)
+            message = _OTHER_DOMAIN.format(old=old, new=new)
+            self._recorder.record_event(regarding, "Warning", "ClusterDomainChanged", message)
 
 
 def service_body(tenant: str, slot: int, port: int, domain: str, *, home: str = "") -> dict[str, Any]:
@@ -317,6 +338,10 @@ def slice_body(tenant: str, slot: int, wanted: NameSlice) -> dict[str, Any]:
         # The protocol is sent also where it is the default, which the encoder would omit.
         "ports": [{"name": one.name, "port": one.port, "protocol": one.protocol} for one in wanted.ports or ()],
     }
+
+
+def _domain_said(shadow: ShadowPod) -> str:
+    return shadow.metadata.annotations.get(DOMAIN_ANNOTATION, "")
 
 
 def _said(lease: NameLease) -> tuple[tuple[str, ...], frozenset[int]]:

@@ -37,7 +37,7 @@ from liqod.model.records.name_service import (
 from liqod.model.timestamps import rfc3339_micro
 from liqod.names.resolver import Counts, Resolver
 from liqod.names.server import Server
-from liqod.names.tables import Table, closed_networks, home_servers, tables
+from liqod.names.tables import DNS_SERVICE, Table, closed_networks, dns_servers, home_servers, tables
 from liqod.names.upstream import Address, UpstreamServers
 
 RENEW: Final = 4.0
@@ -51,8 +51,6 @@ HOME_SILENCE: Final = 1.8
 HOME_REST: Final = 5.0
 """Seconds for which it is not asked after it was silent: resolvers look for public names below home's domain first."""
 DNS_NAMESPACE: Final = "kube-system"
-DNS_SERVICE: Final = "kube-dns"
-"""The Service of a cluster's DNS, whatever answers there (Kubernetes: "Customizing DNS Service")."""
 _TABLES, _LEASE = "tables", "lease"
 
 
@@ -87,11 +85,7 @@ class Names(Controller[str]):
         self._services = informers.of(SERVICES, NameService, labels=LABEL)
         configured = [server_of(text) for text in settings.names.upstream]
         self._configured: tuple[Address, ...] = tuple(configured)
-        self._dns = (
-            None
-            if configured
-            else informers.of(SERVICES, NameService, namespace=DNS_NAMESPACE, fields=f"metadata.name={DNS_SERVICE}")
-        )
+        self._dns = None if configured else informers.of(SERVICES, NameService, namespace=DNS_NAMESPACE)
         self._facts = informers.of(CLUSTERFACTS, ClusterFacts)
         self._upstream = UpstreamServers(reactor)
         self._home = UpstreamServers(reactor, silence=HOME_SILENCE, tries=1, rest=HOME_REST)
@@ -152,7 +146,10 @@ class Names(Controller[str]):
         )
         taken = self._serve(wanted)
         if not self._upstream.servers:
-            self.summary = f"the cluster has no Service {DNS_NAMESPACE}/{DNS_SERVICE}; set [names] upstream"
+            nobody = f"no Service in {DNS_NAMESPACE} is called {DNS_SERVICE} or has its label; set [names] upstream"
+            if self.summary != nobody:
+                self._log.warn("names are not answered: {error}", error=nobody)
+            self.summary = nobody
         elif taken:
             self.summary = f"names are answered for {len(self._servers)} tenants; {taken[0]}"
         else:
@@ -184,9 +181,7 @@ class Names(Controller[str]):
         return taken
 
     def _found(self) -> tuple[Address, ...]:
-        services = [] if self._dns is None else self._dns.items()
-        addresses = [one.spec.cluster_ip for one in services]
-        return tuple((address, 53) for address in addresses if address not in ("", "None"))
+        return () if self._dns is None else dns_servers(self._dns.items())
 
     # The Lease
 

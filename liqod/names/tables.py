@@ -18,6 +18,12 @@ from liqod.model.records.network import Network
 from liqod.names.translation import TenantView
 
 EVERYWHERE: Final[tuple[Network, ...]] = (ipaddress.ip_network("0.0.0.0/0"), ipaddress.ip_network("::/0"))
+DNS_SERVICE: Final = "kube-dns"
+"""The Service of a cluster's DNS, whatever answers there (Kubernetes: "Customizing DNS Service")."""
+DNS_LABEL: Final = "k8s-app"
+"""Its value is the same: RKE2, which calls the Service otherwise, has it as well."""
+MAX_DNS: Final = 4
+"""Servers that are asked at most, as many as may be configured."""
 
 
 @frozen
@@ -59,6 +65,16 @@ def closed_networks(own: OwnNetworks) -> tuple[Network, ...]:
     While they are not, any address may be of a pod or a Service here.
     """
     return EVERYWHERE if own.unknown else (*own.pods, *own.services)
+
+
+def dns_servers(services: Iterable[NameService]) -> tuple[tuple[str, int], ...]:
+    """Return the cluster's own DNS servers out of Services of its namespace: that of the usual name, else by label."""
+    by_name: dict[bool, list[str]] = {True: [], False: []}
+    for one in sorted(services, key=lambda one: one.metadata.name):
+        is_usual = one.metadata.name == DNS_SERVICE
+        if one.spec.cluster_ip not in ("", "None") and (is_usual or one.metadata.labels.get(DNS_LABEL) == DNS_SERVICE):
+            by_name[is_usual].append(one.spec.cluster_ip)
+    return tuple((address, 53) for address in (by_name[True] or by_name[False])[:MAX_DNS])
 
 
 def home_servers(services: Iterable[NameService]) -> list[tuple[str, int]]:

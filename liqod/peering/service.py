@@ -120,7 +120,7 @@ class Peering(MultiService):
         self._tls = cluster.tls
         self._tasks = Tasks()
         changes = Changes()
-        self.usages = Usages(partial(changes.notify, Change.LIMITED))
+        self.usages = Usages(partial(changes.notify, Change.LIMITED), audit)
         self._context = context = PeeringContext(
             client=client,
             clock=reactor,

@@ -33,22 +33,28 @@ def main() -> None:
     """Build the package and print its path."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--output", type=Path, default=DIST, help="the directory for the package")
-    output: Path = parser.parse_args().output
+    parser.add_argument(
+        "--release", default=version(), metavar="VERSION", help="the version, where it is not that of this checkout"
+    )
+    parser.add_argument("--compression", default="xz", choices=("xz", "gzip"), help="xz takes a minute of a processor")
+    given = parser.parse_args()
+    output: Path = given.output
+    release: str = given.release
     if shutil.which("dpkg-deb") is None or not INTERPRETER.exists():
         sys.exit("a Debian package is built on Debian, with dpkg-deb and the distribution's python3")
     output.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as scratch:
         stage = Path(scratch) / "stage"
-        interpreter = _environment(stage, Path(scratch))
-        files(stage, interpreter)
-        control(stage, interpreter)
+        interpreter = _environment(stage, Path(scratch), release)
+        files(stage, interpreter, release)
+        control(stage, interpreter, release)
         settle(stage)
-        name = f"liqod_{version()}-1_{_architecture()}.deb"
-        run("dpkg-deb", "--root-owner-group", "--build", "-Zxz", str(stage), str(output / name))
+        name = f"liqod_{release}-1_{_architecture()}.deb"
+        run("dpkg-deb", "--root-owner-group", "--build", f"-Z{given.compression}", str(stage), str(output / name))
     print(output / name)
 
 
-def _environment(stage: Path, scratch: Path) -> str:
+def _environment(stage: Path, scratch: Path, release: str) -> str:
     """Make the environment; returns the name of its interpreter, such as python3.11."""
     place = stage / OPT
     interpreter = Path(INTERPRETER).resolve().name
@@ -58,22 +64,24 @@ def _environment(stage: Path, scratch: Path) -> str:
     for name in ("python3", "python"):
         (place / "bin" / name).symlink_to(f"/usr/bin/{interpreter}")
     # What `python3 -m venv` writes, without pip and without the scripts to activate it.
-    release = subprocess.run([INTERPRETER, "-V"], check=True, capture_output=True, text=True).stdout.split()[1]
+    python = subprocess.run([INTERPRETER, "-V"], check=True, capture_output=True, text=True).stdout.split()[1]
     (place / "pyvenv.cfg").write_text(
-        f"home = /usr/bin\ninclude-system-site-packages = false\nversion = {release}\n", encoding="ascii"
+        f"home = /usr/bin\ninclude-system-site-packages = false\nversion = {python}\n", encoding="ascii"
     )
     pip = [sys.executable, "-m", "pip", f"--python={place / 'bin' / 'python3'}", "--disable-pip-version-check"]
     install = [*pip, "install", "--quiet", "--no-deps", "--no-compile", "--no-warn-script-location"]
     run(*install, "--only-binary=:all:", "--require-hashes", "--requirement", str(LOCK))
     tree = sources(scratch / "sources")
+    described = tree / "setup.cfg"
+    described.write_text(described.read_text().replace(f"version = {version()}\n", f"version = {release}\n"))
     run(sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", str(scratch), str(tree))
     (wheel,) = scratch.glob("liqod-*.whl")
     run(*install, str(wheel))
-    _trim(place, site)
+    _trim(place, site, interpreter)
     return interpreter
 
 
-def _trim(place: Path, site: Path) -> None:
+def _trim(place: Path, site: Path, interpreter: str) -> None:
     """Leave out what names the place of the build, tests of other projects, and programs that are not ours."""
     for program in (place / "bin").iterdir():
         if not program.name.startswith("python"):
@@ -82,6 +90,10 @@ def _trim(place: Path, site: Path) -> None:
         # -P: the working directory is no place to import from, and -E: nor is what the environment names.
         (place / "bin" / name).write_text(f"#!/{OPT}/bin/python3 -PE\n{code}\n", encoding="ascii")
         (place / "bin" / name).chmod(0o755)
+    # The units run this one themselves: where its interpreter is gone systemd would say nothing but 203/EXEC.
+    daemon = place / "bin" / "twistd"
+    _write(place / "lib" / "liqod" / "twistd", daemon.read_text().partition("\n")[2])
+    _write(daemon, _program(interpreter), mode=0o755)
     for pattern in ("*.dist-info/direct_url.json", "*.dist-info/RECORD", "*.dist-info/REQUESTED"):
         for file in site.glob(pattern):
             file.unlink()
@@ -95,7 +107,11 @@ def _trim(place: Path, site: Path) -> None:
             shutil.rmtree(place / other)
 
 
-def files(stage: Path, interpreter: str) -> None:
+def _program(interpreter: str) -> str:
+    return (TEMPLATES / "program").read_text().replace("@INTERPRETER@", interpreter)
+
+
+def files(stage: Path, interpreter: str, release: str = "") -> None:
     """Write what the package installs beside its environment."""
     from liqod.cli.main import cli
 
@@ -110,36 +126,36 @@ def files(stage: Path, interpreter: str) -> None:
     for path, shell in COMPLETIONS.items():
         _write(stage / path, f"{shell(cli, {}, 'liqodctl', '_LIQODCTL_COMPLETE').source()}\n")
     for name in ("liqodctl", "kubectl-liqod"):
-        text = (TEMPLATES / "program").read_text().replace("@INTERPRETER@", interpreter)
-        _write(stage / "usr/bin" / name, text, mode=0o755)
+        _write(stage / "usr/bin" / name, _program(interpreter), mode=0o755)
     manual.write(cli, stage / "usr/share/man")
     documents = stage / "usr/share/doc/liqod"
     _copy(systemd / "liqod-no-network.conf", documents / "examples/liqod-no-network.conf")
     _copy(TEMPLATES / "copyright", documents / "copyright")
-    run("gzip", "-9n", str(_write(documents / "changelog.Debian", _changelog())))
+    run("gzip", "-9n", str(_write(documents / "changelog.Debian", _changelog(release or version()))))
     _copy(TEMPLATES / "lintian-overrides", stage / "usr/share/lintian/overrides/liqod")
 
 
-def _changelog() -> str:
+def _changelog(release: str) -> str:
     from email.utils import format_datetime
 
     return (
-        f"liqod ({version()}-1) stable; urgency=medium\n\n  * See CHANGELOG.md of the project.\n\n"
+        f"liqod ({release}-1) stable; urgency=medium\n\n  * See CHANGELOG.md of the project.\n\n"
         f" -- The liqod authors <liqod@example.invalid>  {format_datetime(manual.built())}\n"
     )
 
 
-def control(stage: Path, interpreter: str) -> None:
+def control(stage: Path, interpreter: str, release: str = "") -> None:
     """Write what dpkg reads of the package; everything that is installed is there already."""
+    release = release or version()
     units = " ".join(sorted(unit.name for unit in (CHECKOUT / "systemd").glob("*.service") if "@" not in unit.name))
     size = sum(file.stat().st_size for file in stage.rglob("*") if file.is_file() and not file.is_symlink()) // 1024
     values = {
-        "VERSION": f"{version()}-1",
+        "VERSION": f"{release}-1",
         "ARCHITECTURE": _architecture(),
         "SIZE": str(size),
         "PYTHON": interpreter,
         "UNITS": units,
-        "UNKNOWN": unknown(version()),
+        "UNKNOWN": unknown(release),
     }
     for name in ("control", "preinst", "postinst", "prerm", "postrm"):
         text = (TEMPLATES / name).read_text()

@@ -19,7 +19,7 @@ from typing import Final
 
 import debian
 from layers import Layer, archive
-from project import CHECKOUT, DIST, LOCK, PROGRAMS, epoch, run, sources, version
+from project import CHECKOUT, DIST, LOCK, PROGRAMS, epoch, link, revision, run, sources, version
 
 NAME: Final = "liqod"
 OPT: Final = "opt/liqod"
@@ -67,16 +67,19 @@ def main() -> None:
             ],
             "Entrypoint": [f"/{OPT}/bin/twistd", "-n", "liqod"],
             "WorkingDir": SCRATCH,
-            "Labels": {
-                "org.opencontainers.image.title": NAME,
-                "org.opencontainers.image.version": version(),
-                "org.opencontainers.image.licenses": "Apache-2.0",
-            },
+            "Labels": labels(),
         }
         content = archive(layers, arguments.arch, config, arguments.tag or f"{NAME}:{version()}", int(epoch()))
     path = output / f"{NAME}-{version()}-{arguments.arch}.oci.tar"
     path.write_bytes(content)
     print(f"{hashlib.sha256(content).hexdigest()}  {path}  {len(content) / 2**20:.1f} MiB")
+
+
+def labels() -> dict[str, str]:
+    """Return what the image says about itself, in the words of annotations.md of the specification."""
+    said = {"title": NAME, "version": version(), "licenses": "Apache-2.0"}
+    said |= {"source": link("Source"), "documentation": link("Documentation"), "revision": revision()}
+    return {f"org.opencontainers.image.{name}": value for name, value in said.items()}
 
 
 def system(scratch: Path, architecture: str) -> Layer:

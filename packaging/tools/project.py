@@ -23,9 +23,29 @@ PROGRAMS: Final = {
 
 def version() -> str:
     """Return the version of liqod."""
+    return _metadata()["version"]
+
+
+def link(name: str) -> str:
+    """Return one of the project's addresses, such as that of its source; KeyError for one that setup.cfg has not."""
+    lines = _metadata()["project_urls"].strip().splitlines()
+    return {key.strip(): url.strip() for key, _, url in (line.partition("=") for line in lines)}[name]
+
+
+def _metadata() -> Mapping[str, str]:
     parser = configparser.ConfigParser(interpolation=None)
     parser.read(CHECKOUT / "setup.cfg")
-    return parser["metadata"]["version"]
+    return parser["metadata"]
+
+
+def revision() -> str:
+    """Return the commit that is built, with ``-dirty`` after it where the checkout has something else."""
+    return _git("rev-parse", "HEAD") + ("-dirty" if _git("status", "--porcelain") else "")
+
+
+def _git(*words: str) -> str:
+    command = ["git", "-C", str(CHECKOUT), *words]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
 
 
 def epoch() -> str:
@@ -35,8 +55,7 @@ def epoch() -> str:
     """
     if given := os.environ.get("SOURCE_DATE_EPOCH"):
         return given
-    words = ["git", "-C", str(CHECKOUT), "log", "-1", "--format=%ct"]
-    return subprocess.run(words, check=True, capture_output=True, text=True).stdout.strip()
+    return _git("log", "-1", "--format=%ct")
 
 
 def environment() -> Mapping[str, str]:

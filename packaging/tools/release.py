@@ -15,12 +15,14 @@ from project import CHECKOUT, version
 
 KINDS: Final = ("added", "changed", "deprecated", "removed", "fixed", "security")
 STEPS: Final = """\
-1. set `version` in setup.cfg, run `make lock`, and commit
+1. set `version` in setup.cfg and in packaging/chart/Chart.yaml, run `make lock manifests`, and commit
 2. move what is below to CHANGELOG.md, remove its files in changes/, and commit
 3. git tag --sign v{version} --message 'liqod {version}'
-4. make dist deb sbom, and compare the digests with those of a second machine
+4. make dist deb sbom chart image, and make image ARGS='--arch arm64'; compare the digests with a second machine's
 5. make sign ARGS='--key FILE', and `make sign ARGS=--check`
-6. upload dist/* to the package index and to the release's page, then push the tag
+6. upload the wheel and dist/liqod-{version}.tar.gz to the package index, and dist/* to the release's page; push the tag
+7. skopeo copy oci-archive:dist/liqod-{version}-amd64.oci.tar docker://REGISTRY/liqod:{version}, and that of arm64
+8. helm push dist/liqod-{version}.tgz oci://REGISTRY/charts
 """
 
 

@@ -149,6 +149,7 @@ class NewPeeringTests(AutoCase):
     async def test_a_peer_of_before(self) -> None:
         """A peer that tells nothing of its network, as releases before did without one, is one without a tunnel."""
         self.patch(exchange, "ANSWER_WITHIN", 0.5)
+        self.patch(exchange, "ALWAYS_SAYS", 100)
         self.patch(exchange.NoTunnels, "reconcile", _tell_nothing)
         alpha, beta = await self.connected(two="none")
         self.run_fabric(alpha)

@@ -58,7 +58,8 @@ class ForkServer:
         """Return output, errors and status.
 
         ``env``: more of the environment; ``tty``: columns of a terminal (output and errors are one then); ``expect``
-        and ``send``: what to send, or with ``signal`` which signal, when a text was printed; ``closed``: nobody reads.
+        and ``send``: what to send, or with ``signal`` which signal, when a text was printed; ``closed``: nobody reads;
+        ``full``: standard output is a disk without room.
         """
         assert self._process.stdin is not None and self._process.stdout is not None
         with self._turn:
@@ -117,6 +118,10 @@ def one_run(request: dict[str, Any]) -> tuple[bytes, bytes, int]:
     else:
         out, err = os.pipe(), os.pipe()
         ends, theirs = [out[0], err[0]], [os.open(os.devnull, os.O_RDONLY), out[1], err[1]]
+    if request.get("full"):
+        # Its own end of the pipe is kept, so that the order of streams stays.
+        os.close(theirs[1])
+        theirs[1] = os.open("/dev/full", os.O_WRONLY)
     if request.get("closed"):
         # Before the command runs: what is written sooner goes into the pipe without an error.
         os.close(ends[0])

@@ -1,9 +1,11 @@
 """Runs Kubernetes' conformance specs on a virtual node: ``python -m tests.e2e [GROUP...]``, such as ``sig-storage``.
 
-The groups run one after the other. What came of each is kept in ``.cache/conformance/<commit>``; a group that is there
-is not run again, so that a run that was interrupted goes on where it was. The specs that fail for no reason of their
-own run on the lender as well, three times. The page in ``docs`` is written when all groups have results of the same
-commit, whether they came of one run or of several: a part is not the result.
+The groups run one after the other, each on a virtual node and then on the lender alone. What came of each is kept in
+``.cache/conformance/<commit>``; a group that is there is not run again, so that a run that was interrupted goes on
+where it was. The specs that fail on the virtual node for no reason of their own run on the lender as well, three times.
+The page in ``docs`` is written when all groups have results of both sides and of the same commit, whether they came of
+one run or of several: a part is not the result. Other set-ups (``--contract``, ``--lenders``, ``--release``) are
+columns of that page where they were run.
 """
 
 from __future__ import annotations
@@ -19,12 +21,13 @@ from pathlib import Path
 from typing import Any, Final
 
 from tests.e2e import table, verdicts
-from tests.e2e.clusters import E2EClusters, prepare
+from tests.e2e.clusters import LENDERS, E2EClusters, prepare
+from tests.e2e.setups import ALONE, OTHERS, USUAL, Setup
 from tests.e2e.suite import SpecResult, run
-from tests.e2e.verdicts import CONTROL_RUNS, Row
+from tests.e2e.verdicts import CONTROL_RUNS, NO_CONTROL, Control, Row
 from tests.nightly import state
-from tests.real.path import virtual_node
 from tests.testbed import versions
+from tests.testbed.process import CommandFailed
 
 GROUPS: Final = (
     "sig-apps",
@@ -40,6 +43,8 @@ KEPT: Final = Path(__file__).resolve().parents[2] / ".cache" / "conformance"
 CONFORMANCE: Final = r"\[Conformance\]"
 ROWS: Final = "rows.json"
 """The file of a group's rows, in its folder; it is there when the group came to its end."""
+BOTH: Final = (USUAL, ALONE)
+"""The set-ups that the page is made of."""
 _LIMIT: Final = 3 * 3600.0
 
 
@@ -50,35 +55,63 @@ def main(argv: Sequence[str]) -> int:
     about = "a pattern of the specs' names beside the group; the page in docs is of the default"
     parser.add_argument("--focus", default=CONFORMANCE, help=about)
     parser.add_argument("--no-page", action="store_true", help="leave the page in docs as it is")
+    parser.add_argument("--side", choices=("home", "lender", "both"), default="both", help="where the specs run")
+    parser.add_argument("--contract", action="store_true", help="the lender grants what it grants by default, no more")
+    parser.add_argument("--lenders", type=int, choices=range(1, len(LENDERS) + 1), default=1, help="how many there are")
+    parser.add_argument("--release", default=versions.KUBERNETES, help="the lenders' Kubernetes, such as 1.30")
     args = parser.parse_args(argv)
     if unknown := set(args.groups) - set(GROUPS):
         parser.error(f"no group is called {', '.join(sorted(unknown))}")
-    prepare()
+    chosen = Setup(lenders=args.lenders, release=args.release, contract=args.contract)
+    setups = setups_of(chosen, args.side)
+    for setup in setups:
+        prepare(setup)
     # The sources are those of the start, also where somebody goes on to work in the checkout meanwhile.
     commit = state()
     folder = KEPT / commit
     rows: list[Row] = []
-    for group in args.groups or GROUPS:
-        rows += _group(group, args.focus, kept_in(folder, group, args.focus))
+    ended = []
+    for group, setup in ((group, setup) for setup in setups for group in args.groups or GROUPS):
+        try:
+            found = _group(group, args.focus, kept_in(folder, group, args.focus, setup), setup)
+        except CommandFailed as error:
+            # The other groups have results of their own.
+            ended.append(_title(group, setup))
+            print(f"{ended[-1]}: did not come to its end: {_shortly(error)}", flush=True)
+        else:
+            rows += [] if setup.alone else found
     if not args.no_page and args.focus == CONFORMANCE:
         print(write_page(folder, commit))
     print(", ".join(f"{count} {verdict}" for verdict, count in sorted(Counter(row.verdict for row in rows).items())))
-    return int(any(row.verdict == "failed" for row in rows))
+    return int(bool(ended) or any(row.verdict == "failed" for row in rows))
 
 
-def kept_in(folder: Path, group: str, focus: str) -> Path:
-    """Return where the results of a group are kept: those of each choice of specs by themselves."""
-    chosen = "" if focus == CONFORMANCE else "-" + hashlib.sha256(focus.encode()).hexdigest()[:8]
-    return folder / f"{group}{chosen}"
+def setups_of(chosen: Setup, side: str) -> list[Setup]:
+    """Return the set-ups that run; the lender alone has no contract with anybody and is one, whatever was chosen."""
+    alone = [Setup(alone=True, release=chosen.release)]
+    match side:
+        case "home":
+            return [chosen]
+        case "lender":
+            return alone
+        case _:
+            return [chosen, *(alone if chosen == USUAL else [])]
+
+
+def kept_in(folder: Path, group: str, focus: str, setup: Setup = USUAL) -> Path:
+    """Return where the results of a group are kept: those of each choice of specs and of clusters by themselves."""
+    specs = "" if focus == CONFORMANCE else "-" + hashlib.sha256(focus.encode()).hexdigest()[:8]
+    return folder / f"{group}{specs}{'@' * bool(setup.name)}{setup.name}"
 
 
 def write_page(folder: Path, commit: str, page: Path = table.DOCUMENT) -> str:
-    """Write the page from all groups' rows, and say so; while a group has none, leave it and say which."""
-    kept = {group: kept_in(folder, group, CONFORMANCE) / ROWS for group in GROUPS}
-    if missing := [group for group, file in kept.items() if not file.exists()]:
+    """Write the page from all groups' rows of both sides, and say so; while one has none, leave it and say which."""
+    kept = {(group, setup): kept_in(folder, group, CONFORMANCE, setup) / ROWS for setup in BOTH for group in GROUPS}
+    if missing := [_title(*one) for one, file in kept.items() if not file.exists()]:
         return f"{page.name} is left as it is: at this commit there are no results of {', '.join(missing)}"
-    rows = [row for file in kept.values() for row in read_rows(file)]
-    table.write(rows, commit=commit, kubernetes=versions.KUBERNETES, path=page)
+    others = {title: _kept_rows(folder, setup) for title, setup in {table.ALONE: ALONE, **OTHERS}.items()}
+    shown = {title: rows for title, rows in others.items() if rows}
+    table.write(_kept_rows(folder, USUAL), shown, commit=commit, kubernetes=versions.KUBERNETES, path=page)
     return f"{page.name} is written"
 
 
@@ -92,36 +125,59 @@ def write_rows(file: Path, rows: Sequence[Row]) -> None:
     file.write_text(json.dumps([_plain(row) for row in rows], indent=1))
 
 
-def _group(group: str, focus: str, folder: Path) -> list[Row]:
+def _kept_rows(folder: Path, setup: Setup) -> list[Row]:
+    """Return the rows of all groups that were run in a set-up."""
+    files = [kept_in(folder, group, CONFORMANCE, setup) / ROWS for group in GROUPS]
+    return [row for file in files if file.exists() for row in read_rows(file)]
+
+
+def _group(group: str, focus: str, folder: Path, setup: Setup) -> list[Row]:
     """Run a group that has no rows yet; return its rows."""
-    kept = folder / ROWS
+    kept, title = folder / ROWS, _title(group, setup)
     if not kept.exists():
-        print(f"{group}: running", flush=True)
-        with E2EClusters() as clusters:
-            node = virtual_node(clusters.home)["metadata"]["name"]
+        print(f"{title}: running", flush=True)
+        with E2EClusters(setup) as clusters:
             results = run(clusters.home, folder, focus=[rf"\[{group}\].*{focus}"], limit=_LIMIT)
             seen = verdicts.traces(clusters.home.audited())
-            control = _control(clusters, verdicts.rows(results, seen, {}, node), folder)
-            found = verdicts.rows(results, seen, control, node)
+            ebpf = verdicts.ebpf_services(clusters.facts())
+            control = NO_CONTROL
+            if not setup.alone:
+                before = verdicts.rows(results, seen, NO_CONTROL, clusters.nodes, ebpf=ebpf)
+                control = _control(clusters, [row.name for row in before if row.verdict == "failed"], folder)
+            found = verdicts.rows(results, seen, control, clusters.nodes, ebpf=ebpf)
         write_rows(kept, found)
     rows = read_rows(kept)
-    print(f"{group}: {dict(Counter(row.verdict for row in rows))}", flush=True)
+    print(f"{title}: {dict(Counter(row.verdict for row in rows))}", flush=True)
     return rows
 
 
-def _control(clusters: E2EClusters, rows: Sequence[Row], folder: Path) -> dict[str, list[SpecResult]]:
+def _control(clusters: E2EClusters, failed: Sequence[str], folder: Path) -> Control:
     """Run what failed without a reason on the lender itself, with the daemons stopped."""
-    failed = [row.name for row in rows if row.verdict == "failed"]
-    found: dict[str, list[SpecResult]] = {}
     if not failed:
-        return found
+        return NO_CONTROL
     clusters.stop_daemons()
+    found: dict[str, list[SpecResult]] = {}
     for number in range(CONTROL_RUNS):
         report = folder / f"lender-{number}"
-        results = run(clusters.lender, report, focus=[re.escape(name) for name in failed], limit=_LIMIT)
+        try:
+            results = run(clusters.lender, report, focus=[re.escape(name) for name in failed], limit=_LIMIT)
+        except CommandFailed as error:
+            # What failed at home stands as it is: a row says more than no row.
+            why = f"run {number + 1} on the lender did not come to its end"
+            print(f"{why}: {_shortly(error)}", flush=True)
+            return Control(found, why)
         for result in results:
             found.setdefault(result.name, []).append(result)
-    return found
+    return Control(found)
+
+
+def _shortly(error: CommandFailed) -> str:
+    """Return the end of what the program has printed: a suite prints a mark for each of thousands of specs."""
+    return str(error)[-2000:]
+
+
+def _title(group: str, setup: Setup) -> str:
+    return f"{group} ({setup.name})" if setup.name else group
 
 
 def _plain(row: Row) -> dict[str, Any]:

@@ -30,6 +30,7 @@ PACKAGES: Final[dict[str, str]] = {
     "bash": "bash",
     "iproute2": "ip",
     "util-linux": "setpriv",
+    "libc-bin": "getent",
 }
 """Debian packages with the programs that are copied into the images."""
 

@@ -1,32 +1,39 @@
 """What the results of the end-to-end tests say of the virtual node. Pure.
 
-A spec counts when a pod of it was bound to the virtual node. Such a spec passes, or fails for one of the reasons
+A spec counts when a pod of it was bound to a virtual node. Such a spec passes, or fails for one of the reasons
 below, or fails; a reason is found in what the spec did, never in its name.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from attrs import field, frozen
+from attrs import define, field, frozen
 
+from liqod.model.records.facts import PROXY
 from tests.e2e.suite import SpecResult
 
 HOST: Final = "uses the host"
 """The pod, or one that the test made beside it, uses a namespace, a port or a path of the host."""
 LENDER: Final = "fails on the lender"
 """The spec fails on the lender itself, each time that it was run there."""
+EBPF: Final = "services by eBPF"
+"""The test made a Service, and in one of the clusters programs in the kernel carry out Services, before any rule."""
+REASONS: Final = (HOST, LENDER, EBPF)
+_IN_KERNEL: Final = frozenset({"cilium"})
+"""What carries out Services by eBPF, as ClusterFacts name it."""
 CONTROL_RUNS: Final = 3
 
 
-@frozen
+@define
 class Traces:
-    """What a cluster's audit log says of one spec: the pods that it made, and the nodes that they were bound to."""
+    """What a cluster's audit log says of one spec: its pods, the nodes that they were bound to, and its Services."""
 
     pods: list[Mapping[str, Any]] = field(factory=list)
     nodes: set[str] = field(factory=set)
+    services: int = 0
 
 
 @frozen
@@ -59,28 +66,65 @@ def traces(events: Iterable[Mapping[str, Any]]) -> dict[str, Traces]:
                     spec_of[reference.get("name", "")] = spec.strip()
             case "pods", "":
                 if spec := spec_of.get(reference.get("namespace", "")):
-                    found[spec].pods.append(event.get("requestObject", {}))
+                    pod = event.get("requestObject", {})
+                    found[spec].pods.append(pod)
+                    # A pod that names its node passes by the scheduler, and nobody binds it.
+                    if named := pod.get("spec", {}).get("nodeName"):
+                        found[spec].nodes.add(named)
             case "pods", "binding":
                 if spec := spec_of.get(reference.get("namespace", "")):
                     found[spec].nodes.add(event.get("requestObject", {}).get("target", {}).get("name", ""))
+            case "services", "":
+                if spec := spec_of.get(reference.get("namespace", "")):
+                    found[spec].services += 1
     return dict(found)
+
+
+@frozen
+class Control:
+    """What came of the specs that failed on the lender itself, as often as they were run there, by their names.
+
+    ``unfinished`` is why they were not run as often as wanted, or empty.
+    """
+
+    results: Mapping[str, Sequence[SpecResult]] = field(factory=dict)
+    unfinished: str = ""
+
+
+NO_CONTROL: Final = Control()
 
 
 def rows(
     results: Sequence[SpecResult],
     seen: Mapping[str, Traces],
-    control: Mapping[str, Sequence[SpecResult]],
-    node: str,
+    control: Control,
+    nodes: Collection[str],
+    *,
+    ebpf: bool = False,
 ) -> list[Row]:
-    """Return a row for each spec that had a pod on ``node``, in the order of their names.
+    """Return a row for each spec that had a pod on one of the ``nodes``, in the order of their names.
 
-    ``control``: what came of the specs that failed on the lender itself, as often as they were run there.
+    ``ebpf``: whether Services are carried out by eBPF at home or at a lender.
     """
-    return [
-        Row(result.name, result.group, _verdict(result, seen[result.name], control), result.seconds, result.text)
-        for result in sorted(results, key=lambda one: one.name)
-        if result.name in seen and node in seen[result.name].nodes
-    ]
+    found = []
+    for result in sorted(results, key=lambda one: one.name):
+        traces_of = seen.get(result.name, Traces())
+        if traces_of.nodes.isdisjoint(nodes):
+            continue
+        verdict, text = _verdict(result, traces_of, control.results.get(result.name, ()), ebpf), result.text
+        if verdict == "failed" and control.unfinished:
+            text = f"{control.unfinished}: {text}"
+        found.append(Row(result.name, result.group, verdict, result.seconds, text))
+    return found
+
+
+def ebpf_services(facts: Iterable[Mapping[str, Any]]) -> bool:
+    """Return whether one of these ClusterFacts says that Services are carried out by eBPF."""
+    return any(
+        fact.get("name") == PROXY and not _IN_KERNEL.isdisjoint(fact.get("values", ()))
+        for record in facts
+        for fact in record.get("status", {}).get("facts", ())
+    )
 
 
 def uses_host(pod: Mapping[str, Any]) -> bool:
@@ -94,12 +138,11 @@ def uses_host(pod: Mapping[str, Any]) -> bool:
     return any(port.get("hostPort") for container in containers for port in container.get("ports", []))
 
 
-def _verdict(result: SpecResult, seen: Traces, control: Mapping[str, Sequence[SpecResult]]) -> str:
+def _verdict(result: SpecResult, seen: Traces, tried: Sequence[SpecResult], ebpf: bool) -> str:
     if result.verdict != "failed":
         return result.verdict
     if any(map(uses_host, seen.pods)):
         return HOST
-    tried = control.get(result.name, ())
     if len(tried) >= CONTROL_RUNS and all(one.verdict == "failed" for one in tried):
         return LENDER
-    return "failed"
+    return EBPF if ebpf and seen.services else "failed"

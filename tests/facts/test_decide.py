@@ -39,6 +39,7 @@ from liqod.model.records.facts import (
     API_SERVER_NAMES,
     DAEMON_ADDRESSES,
     DISTRIBUTION,
+    DOMAIN,
     PLUGIN,
     POD_NETWORKS,
     PROXY,
@@ -107,6 +108,24 @@ def found(name: str, observed: ObservedCluster, settings: Settings | None = None
     """Return state and values of one fact."""
     fact = fact_of(decide(observed, settings or Settings()), name)
     return fact.state, fact.values
+
+
+class DomainTests(SynchronousTestCase):
+    """The domain of the cluster's own names."""
+
+    def test_sources(self) -> None:
+        """It is what kubeadm or a server of k3s has as its own; a text that is no domain says nothing."""
+        kubeadm = {KUBEADM: config_map(ClusterConfiguration=KUBEADM_TEXT)}
+        broken = {KUBEADM: config_map(ClusterConfiguration="networking: {dnsDomain: Not A Domain}")}
+        for observed, expected in (
+            (seen(objects=kubeadm), ("Known", ["cluster.local"])),
+            (seen(rancher("--cluster-domain", "home.example")), ("Known", ["home.example"])),
+            (seen(rancher()), ("Unknown", [])),
+            (seen(objects=broken), ("Unknown", [])),
+            (seen(), ("Unknown", [])),
+        ):
+            with self.subTest(expected=expected):
+                self.assertEqual(found(DOMAIN, observed), expected)
 
 
 class TableTests(SynchronousTestCase):

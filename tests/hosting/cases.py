@@ -71,6 +71,7 @@ class HostingSide(TestCase):
 
     admin: Client
     patience = 20.0
+    plugin = "calico"  # what is known of the network plugin; empty: nothing
     timeout = 180
 
     def borrower(self, grant: AccessGrant) -> Client:
@@ -84,14 +85,14 @@ class HostingSide(TestCase):
         await manifests.ensure(self.admin)
         self.peer = ClusterID(f"peer-{secrets.token_hex(4)}")
         self.events = Events()
-        await state_networks(self.admin)
+        await state_networks(self.admin, plugin=self.plugin)
         self.hosting, self.requests = await self.start_hosting()
 
     def settings(self) -> Settings:
         """Return the settings of the lender."""
         # Few enough for a case to have them all.
-        hosting = HostingSettings(tenant_records={"shadowpods": "40"}, tenant_contents="1Mi")
-        return Settings(network=NetworkSettings(mode="none"), hosting=hosting)
+        few = HostingSettings(tenant_records={"shadowpods": "40"}, tenant_contents="1Mi")
+        return Settings(network=NetworkSettings(mode="none"), hosting=few)
 
     async def start_hosting(self) -> tuple[Hosting, Client]:
         from twisted.internet import reactor
@@ -582,9 +583,8 @@ class HostingCase(HostingSide):
     async def test_dismissed_but_still_lending_to_us(self) -> None:
         """The tenant namespace stays while it also holds what this cluster borrows from the same peer."""
         await self.hosting.admit(self.peer, {"cpu": "1"})
-        tenant = tenant_namespace(self.peer)
         node = {"metadata": {"name": self.peer}, "spec": {"clusterID": self.peer}}
-        await self.admin.create(VIRTUALNODES, node, tenant)
+        await self.admin.create(VIRTUALNODES, node, tenant := tenant_namespace(self.peer))
         await self.hosting.dismiss(self.peer)
         await self.settle()
         self.assertNotIn("deletionTimestamp", (await self.admin.get(NAMESPACES, tenant))["metadata"])

@@ -34,6 +34,7 @@ from liqod.kube.resources import (
 from liqod.model.names import FULL_LABEL, ORIGIN_LABEL, ORIGINAL_NAME_ANNOTATION, REMOTE_CLUSTER_LABEL
 from liqod.model.objects.meta import Object
 from liqod.model.records.views import ForeignCluster, ShadowEndpointSlice, ShadowPod
+from tests.peering.clusters import RecordedAudit
 from tests.waiting import becomes
 
 
@@ -49,6 +50,7 @@ class Counting(TestCase):
     async def _set_up(self) -> None:
         from twisted.internet import reactor
 
+        self.audit = RecordedAudit()
         cluster = SandboxCluster(reactor, "lender", [])
         cluster.listen(reactor)
         cluster.startService()
@@ -86,6 +88,7 @@ class Counting(TestCase):
             },
             offers=TenantOffers(informers.of(FOREIGNCLUSTERS, ForeignCluster)),
             contracts=Contracts(Contract(granted), namespaces),
+            audit=self.audit,
         )
         informers.startService()
         records.startService()

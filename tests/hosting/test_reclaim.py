@@ -24,6 +24,7 @@ from liqod.model.records.views import ForeignCluster, ShadowPod
 from tests.hosting.cases import Events
 from tests.hosting.shadowpods.test_controller import Cache
 from tests.hosting.test_slices_of_services import IndexedCache
+from tests.peering.clusters import RecordedAudit
 
 START = datetime(2030, 1, 1, tzinfo=UTC)
 
@@ -181,7 +182,7 @@ class ReclaimTests(SynchronousTestCase):
         self.clock = Clock()
         self.foreign, self.shadows, self.pods = Cache(), Shadows(), Cache()
         self.server = Server(self.clock, self.shadows, self.pods)
-        self.events = Events()
+        self.events, self.audit = Events(), RecordedAudit()
         for name, namespace in (("a", "shop"), ("b", "shop"), ("c", "shop"), ("theirs", "other"), ("own", "default")):
             self.shadows.put(shadow(name, namespace))
             self.pods.put(pod(name, namespace))
@@ -198,6 +199,7 @@ class ReclaimTests(SynchronousTestCase):
             pods=cast(Any, self.pods),
             namespaces=cast(Any, Granted()),
             recorder=self.events,
+            audit=self.audit,
         )
         reclaims.startService()
         self.addCleanup(reclaims.stopService)
@@ -215,6 +217,16 @@ class ReclaimTests(SynchronousTestCase):
 
     def names(self) -> list[str]:
         return sorted(name for name, _ in self.server.evicted)
+
+    def test_security_events(self) -> None:
+        """An order and its end are one event each, however often it is looked at and whichever moment it names."""
+        for by in ("2030-01-01T00:01:00Z", "2030-01-01T00:00:30Z", None, None):
+            self.order(by)
+            self.run_for(3)
+        found = [(one.type, one.reason, one.peer) for one in self.audit.events]
+        self.assertEqual(
+            found, [("AccessRevoked", "ReclaimOrdered", "milan"), ("AccessGranted", "ReclaimEnded", "milan")]
+        )
 
     def test_notice_and_pace(self) -> None:
         """Nothing goes before the moment; then one pod after the other, and none of another tenant or of nobody's."""

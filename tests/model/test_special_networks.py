@@ -29,6 +29,8 @@ SPECIAL = (
     *("2001:0:a60:1::1", "2002:a60:1::1", "fe80::1", "fec0::1", "ff02::1"),
     *("fd00:ec2::254", "fd00:ec2::23", "fd20:ce::254", "fd00:42::42"),
 )
+PRIVATE = ("10.1.2.3", "100.100.100.201", "fd00:ec2::255")
+"""Ordinary ones that the bounds of a tenant open only where they are the peer's."""
 ORDINARY = ("8.8.8.8", "192.0.2.1", "10.1.2.3", "100.100.100.201", "2606:4700::1", "2001:db8::7", "fd00:ec2::255")
 
 
@@ -40,7 +42,9 @@ class SpecialNetworksTests(SynchronousTestCase):
         six = ":" in text
         external = ipaddress.ip_network("fd70::/112" if six else "10.70.0.0/20")
         url = f"https://[{text}]:6443" if six else f"https://{text}:6443"
-        bounds = network_policy("rome", "shop-rome", Contract(), KnownNetworks())
+        bounds = network_policy(
+            "rome", "shop-rome", Contract(), KnownNetworks(peer=[*map(ipaddress.ip_network, PRIVATE)])
+        )
         assert bounds is not None
         return {
             "bounds": reaches(bounds, text),

@@ -93,13 +93,25 @@ class HomeNamesTests(SynchronousTestCase):
         self.assertEqual(self.api.asked, [])
         self.assertEqual(len(self.ask(self.names("all"), "vault.bank.svc").records), 1)
 
+    def test_the_api_server_of_home(self) -> None:
+        """Its Service is answered for as it comes, and nothing else in its namespace."""
+        asked = self.names()
+        self.ask(asked, "kubernetes.default.svc")
+        self.assertEqual(len(self.api.asked), 1)
+        self.ask(asked, "other.default.svc")
+        self.ask(asked, "kubernetes.kube-system.svc")
+        self.assertEqual(len(self.api.asked), 1)
+
     def test_addresses(self) -> None:
-        """Whose an address is, as pods there call it; of Services in other namespaces that is not said."""
+        """Whose an address is, as pods there call it or as it is here; of Services elsewhere that is not said."""
         names = self.names()
         found = self.ask(names, "7.0.0.240.in-addr.arpa", PTR)
         self.assertEqual([one.data for one in found.records], [f"cache.shop.svc.{DOMAIN}"])
         self.assertEqual(self.ask(names, "8.0.0.240.in-addr.arpa", PTR), NOTHING)
-        self.assertEqual(self.ask(names, "7.0.96.10.in-addr.arpa", PTR), NOTHING)
+        found = self.ask(names, "7.0.96.10.in-addr.arpa", PTR)
+        self.assertEqual([one.data for one in found.records], [f"cache.shop.svc.{DOMAIN}"])
+        self.assertEqual(self.ask(names, "8.0.96.10.in-addr.arpa", PTR), NOTHING)
+        self.assertEqual(self.ask(names, "9.0.96.10.in-addr.arpa", PTR), NOTHING)
 
     def test_what_was_read_is_kept_for_seconds(self) -> None:
         """One question to the API server for many of a lender, of what does not exist too; bounded in number."""

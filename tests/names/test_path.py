@@ -11,6 +11,7 @@ from twisted.internet import reactor as _reactor
 from twisted.internet.defer import Deferred
 from twisted.internet.protocol import DatagramProtocol, Factory
 from twisted.internet.task import deferLater
+from twisted.logger import LogLevel, capturedLogs, formatEvent
 from twisted.names import dns
 from twisted.trial.unittest import TestCase
 
@@ -129,9 +130,15 @@ class PathTests(TestCase):
 
     async def names(self, slot: int = 1) -> Names:
         """Start a process that answers, and return it once it does."""
+        process = self.process(self.configured(slot))
+        await process.ready.wait()
+        return process
+
+    def process(self, settings: Settings) -> Names:
+        """Start a process that answers."""
         client = Client(self.admin.config, reactor)
         informers = Informers(client, reactor)
-        process = Names(reactor, client, informers, self.configured(slot), LOCAL)
+        process = Names(reactor, client, informers, settings, LOCAL)
         informers.startService()
         process.startService()
 
@@ -142,7 +149,6 @@ class PathTests(TestCase):
             await client.close()
 
         self.addCleanup(end)
-        await process.ready.wait()
         return process
 
     async def ready(self, *ports_of: int) -> list[int]:
@@ -176,14 +182,14 @@ class PathTests(TestCase):
         self.addCleanup(listening.stopListening)
         return pod
 
-    async def pod_of(self, namespace: str) -> dict[str, Any]:
-        """Create a ShadowPod as a cluster of the domain home.example does, and return its pod."""
-        annotations = {DOMAIN_ANNOTATION: "home.example"}
-        metadata = {"name": "web", "labels": {ORIGIN_LABEL: self.peer}, "annotations": annotations}
+    async def pod_of(self, namespace: str, name: str = "web", domain: str = "home.example") -> dict[str, Any]:
+        """Create a ShadowPod as a cluster of a domain does, and return its pod."""
+        annotations = {DOMAIN_ANNOTATION: domain}
+        metadata = {"name": name, "labels": {ORIGIN_LABEL: self.peer}, "annotations": annotations}
         await self.admin.create(SHADOWPODS, {"metadata": metadata, "spec": {"pod": pod_spec()}}, namespace)
 
         async def made() -> dict[str, Any]:
-            return await self.admin.get(PODS, "web", namespace)
+            return await self.admin.get(PODS, name, namespace)
 
         return await self.becomes(made, "the pod")
 
@@ -211,6 +217,23 @@ class PathTests(TestCase):
         await self.becomes(answered, "the answer, once the process knows the domain")
         self.assertEqual((await pod.ask(query(here))).rCode, dns.ENAME)
 
+    async def test_another_domain(self) -> None:
+        """Where a home says another domain, that is said at the pods that were made before, and at no other one."""
+        await self.names(1)
+        namespace = await self.tenant()
+        await self.ready(1, 1)
+        await self.pod_of(namespace)
+        await self.pod_of(namespace, "later", "new.example")
+        about = "ClusterDomainChanged"
+
+        async def said() -> bool:
+            return any(about in what for what, _ in self.events.seen)
+
+        await self.becomes(said, "the event")
+        seen = [(what, text) for what, text in self.events.seen if about in what]
+        self.assertEqual([what for what, _ in seen], [f"Warning {namespace}/web {about}"])
+        self.assertIn("was home.example, and it is new.example now", seen[0][1])
+
     async def test_reached_through_the_policy(self) -> None:
         """The network policy of the tenant's namespaces lets its own port through, and no other one."""
         # A policy that was written before the process answered is changed only where these are known.
@@ -226,6 +249,23 @@ class PathTests(TestCase):
             return rules == [[{"protocol": one, "port": port} for one in ("UDP", "TCP")]]
 
         await self.becomes(opened, "the rule for the name service")
+
+    async def test_nobody_to_ask(self) -> None:
+        """Without a server of names in the cluster or the configuration a process is not ready, and says why once."""
+        with capturedLogs() as logged:
+            process = self.process(parse("[names]\nenabled = true", {}))
+
+            async def said() -> bool:
+                return "set [names] upstream" in process.summary
+
+            await self.becomes(said, "the reason")
+            for _ in range(2):
+                process.enqueue("again")
+                await deferLater(reactor, 0.1)
+        found = [formatEvent(one) for one in logged if one["log_level"] is LogLevel.warn]
+        self.assertEqual([line for line in found if line and "names are not answered" in line], found)
+        self.assertEqual(len(found), 1, found)
+        self.assertFalse(process.ready.is_open)
 
     async def test_without_a_process(self) -> None:
         """Where nobody answers a pod is made as without names, its events say so, and there is no service."""

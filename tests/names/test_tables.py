@@ -18,7 +18,16 @@ from liqod.model.objects.meta import Object
 from liqod.model.records.facts import POD_NETWORKS, SERVICE_NETWORKS, ClusterFacts, own_networks
 from liqod.model.records.name_service import NameService
 from liqod.names.records import service_body
-from liqod.names.tables import EVERYWHERE, Table, closed_networks, free_ports, home_servers, tables
+from liqod.names.tables import (
+    EVERYWHERE,
+    MAX_DNS,
+    Table,
+    closed_networks,
+    dns_servers,
+    free_ports,
+    home_servers,
+    tables,
+)
 
 
 def namespace(name: str, tenant: str, home: str | None = None, *, deleting: bool = False, own: bool = False) -> Object:
@@ -107,6 +116,36 @@ class TableTests(SynchronousTestCase):
         ]
         self.assertEqual(home_servers(services), [("192.0.2.9", 5870), ("192.0.2.1", 5870)])
         self.assertEqual(home_servers([]), [])
+
+
+def dns_service(name: str, address: str, label: str = "") -> NameService:
+    """Return a Service of kube-system."""
+    labels = {"k8s-app": label} if label else {}
+    return msgspec.convert({"metadata": {"name": name, "labels": labels}, "spec": {"clusterIP": address}}, NameService)
+
+
+class DnsServerTests(SynchronousTestCase):
+    """Which Services are the cluster's own DNS."""
+
+    def test_table(self) -> None:
+        """The one of the usual name, with a label or without; else those with the label; none without an address."""
+        usual, other = dns_service("kube-dns", "10.96.0.10"), dns_service("metrics-server", "10.96.0.9", "metrics")
+        rke, silent = dns_service("rke2-coredns", "10.43.0.10", "kube-dns"), dns_service("kube-dns", "None")
+        for services, expected in (
+            ([other, usual], [("10.96.0.10", 53)]),
+            ([rke, usual], [("10.96.0.10", 53)]),
+            ([other, rke], [("10.43.0.10", 53)]),
+            ([silent, rke], [("10.43.0.10", 53)]),
+            ([silent, other], []),
+            ([], []),
+        ):
+            with self.subTest(expected=expected):
+                self.assertEqual(list(dns_servers(services)), expected)
+
+    def test_bound(self) -> None:
+        """No more are asked than may be configured."""
+        many = [dns_service(f"dns-{number}", f"10.96.0.{number}", "kube-dns") for number in range(9)]
+        self.assertEqual(len(dns_servers(many)), MAX_DNS)
 
 
 class ClosedNetworksTests(SynchronousTestCase):

@@ -4,8 +4,14 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import stat
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from click.testing import CliRunner, Result
 from twisted.trial.unittest import SynchronousTestCase
@@ -14,7 +20,8 @@ from liqod.cli.console.errors import CliError
 from liqod.cli.console.options import Options
 from liqod.cli.console.session import Output
 from liqod.cli.main import cli
-from liqod.cli.setup.host.commands import install_host, uninstall_host
+from liqod.cli.setup.host import apply
+from liqod.cli.setup.host.commands import install_host, planned, uninstall_host
 from liqod.cli.setup.host.wanted import RECEIPT
 from tests.environment import require
 
@@ -27,6 +34,7 @@ ACCOUNTS = {
 NOT_COMPARED = ("passwd-", "group-", "shadow-", "gshadow-", ".pwd.lock")
 """Backups and the lock of passwd(5), which every program that changes users leaves behind."""
 OPT = "/opt/liqod"
+NOBODY = 65534
 
 
 def bare_root(root: Path) -> Path:
@@ -49,6 +57,61 @@ def listing_of(root: Path) -> dict[str, tuple[int, str]]:
             content = str(path.readlink()) if path.is_symlink() else path.read_text() if path.is_file() else ""
             found[str(path.relative_to(root))] = (path.lstat().st_mode, content)
     return found
+
+
+def as_nobody(call: Callable[[], object]) -> str:
+    """Call in a process of a user without rights; return why it was refused, or that it was not."""
+
+    def run() -> tuple[int, str]:
+        os.setgroups([])
+        os.setgid(NOBODY)
+        os.setuid(NOBODY)
+        try:
+            call()
+        except CliError as error:
+            return 0, error.message
+        return 0, "not refused"
+
+    return forked(run)[1]
+
+
+def killed_at(number: int, call: Callable[[], object]) -> bool:
+    """Run in a process that is killed when it renames the file with a number from 0; False: it has not so many."""
+
+    def run() -> tuple[int, str]:
+        left = [number]
+        replace = os.replace
+
+        def counted(*words: Any, **named: Any) -> None:
+            if not left[0]:
+                os.kill(os.getpid(), signal.SIGKILL)
+            left[0] -= 1
+            replace(*words, **named)
+
+        os.replace = counted
+        call()
+        return 0, ""
+
+    return forked(run)[0] == -signal.SIGKILL
+
+
+def forked(call: Callable[[], tuple[int, str]]) -> tuple[int, str]:
+    """Call in a child of this process; return what it returns, or how it was killed as a negative number."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        code, said = 99, ""
+        try:
+            code, said = call()
+        except BaseException as error:
+            said = repr(error)
+        finally:
+            os.write(writing, said.encode())
+            os._exit(code)
+    os.close(writing)
+    with os.fdopen(reading) as file:
+        said = file.read()
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), said
 
 
 class HostCase(SynchronousTestCase):
@@ -78,6 +141,24 @@ class InstallTests(HostCase):
         self.assertNotEqual(self.listing(), before)
         self.assertEqual(self.run_command("uninstall", "--host").exit_code, 0)
         self.assertEqual(self.listing(), before)
+
+    def test_after_the_service_ran(self) -> None:
+        """With the users that were created goes what their processes had; what was another's stays."""
+        for directory in ("var/lib/other", "etc/liqod"):
+            (self.root / directory).mkdir(parents=True)
+        (self.root / "etc/liqod/other.kubeconfig").touch()
+        before = self.listing()
+        self.install()
+        for path in ("var/lib/liqod", "var/lib/liqod-network"):
+            (self.root / path).mkdir()
+            (self.root / path / "home.token").write_text("secret")
+        (self.root / "etc/liqod/kubeconfig").write_text("token: secret")
+        said = self.run_command("uninstall", "--host", "--dry-run").output
+        self.assertIn("would remove /var/lib/liqod\n", said)
+        self.assertEqual(self.run_command("uninstall", "--host").exit_code, 0)
+        left = {path for path in self.listing() if path not in before}
+        # No process of another role was installed here.
+        self.assertEqual(left, {"var/lib/liqod-network", "var/lib/liqod-network/home.token"})
 
     def test_what_is_installed(self) -> None:
         """The configuration, units that name the environment, the polkit rule, the user, completions and programs."""
@@ -249,6 +330,25 @@ class RoleTests(HostCase):
 
 
 class InterruptedTests(HostCase):
+    def test_killed(self) -> None:
+        """One that is killed at any of its files is completed by the next one, and can be taken back as well."""
+        before = self.listing()
+        self.install()
+        complete = self.listing()
+        uninstall_host(Output(Options()), root=self.root, dry_run=False)
+        places = 0
+        while killed_at(places, self.install):
+            self.install()
+            self.assertEqual(self.listing(), complete, places)
+            uninstall_host(Output(Options()), root=self.root, dry_run=False)
+            self.assertEqual(self.listing(), before, places)
+            killed_at(places, self.install)
+            uninstall_host(Output(Options()), root=self.root, dry_run=False)
+            self.assertEqual(self.listing(), before, places)
+            places += 1
+        self.assertGreater(places, 10)
+        uninstall_host(Output(Options()), root=self.root, dry_run=False)
+
     def test_resumed(self) -> None:
         """An installation that ended in the middle is completed by the next, or taken back."""
         before = self.listing()
@@ -303,6 +403,41 @@ class RefusalTests(HostCase):
         with (self.root / "etc/passwd").open("a") as file:
             file.write("liqod:x:1001:1001::/var/lib/liqod:/bin/bash\n")
         self.assert_refused("there is a user liqod who may log in")
+
+    def test_not_root(self) -> None:
+        """A user who is not root: on this host it says who has to run it, elsewhere which directories are closed."""
+        require("" if os.geteuid() == 0 else "to become another user takes root")
+        self.patch(os, "geteuid", lambda: NOBODY)
+        _, plan = planned(cli, self.root, OPT, ["all"])
+        with_systemd = any(Path("/", place).exists() for place in apply.SYSTEMD)
+        wanted = "only root may install" if with_systemd else "there is no systemd here"
+        self.assertIn(wanted, "".join(apply.preflight(Path("/"), OPT, plan)))
+        # The directories of tests are closed to others.
+        place = Path(tempfile.mkdtemp(dir="/var/tmp"))
+        self.addCleanup(shutil.rmtree, place)
+        place.chmod(0o755)
+        self.root = Path(shutil.move(self.root, place / "root"))
+        before = self.listing()
+        self.assertIn(f"{self.root}/etc cannot be written: no rights", as_nobody(self.install))
+        self.assertEqual(self.listing(), before)
+
+    def test_read_only(self) -> None:
+        """A file system that is mounted read-only, for all of the host or for a part."""
+        unshare = ["unshare", "--mount", "--propagation=private"]
+        possible = subprocess.run([*unshare, "true"], capture_output=True, check=False).returncode == 0
+        require("" if possible else "mounting a directory read-only needs a mount namespace")
+        before = self.listing()
+        for part, named in (("", "etc"), ("usr/local", "usr/local/bin")):
+            place = self.root / part
+            script = f'mount --bind {place} {place} && mount -o remount,bind,ro {place} && exec "$@"'
+            words = [sys.executable, "-m", "liqod.cli", "install", "--host", "--root", str(self.root)]
+            done = subprocess.run(
+                [*unshare, "sh", "-c", script, "sh", *words], capture_output=True, text=True, check=False
+            )
+            self.assertEqual(done.returncode, 1, done.stderr)
+            self.assertIn(f"{self.root / named} cannot be written: the file system is read-only", done.stderr)
+            self.assertIn("nothing was changed", done.stderr)
+            self.assertEqual(self.listing(), before)
 
     def test_no_systemd(self) -> None:
         """A host without systemd."""

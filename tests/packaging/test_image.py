@@ -18,8 +18,9 @@ CHECKOUT = Path(__file__).resolve().parents[2]
 CHART = CHECKOUT / "packaging/chart"
 sys.path.insert(0, str(CHECKOUT / "packaging/tools"))
 
-from layers import Layer, archive  # noqa: E402 (the tools are scripts beside each other)
-from project import version  # noqa: E402
+from image import labels  # noqa: E402 (the tools are scripts beside each other)
+from layers import Layer, archive  # noqa: E402
+from project import link, version  # noqa: E402
 
 
 def layer(*, reverse: bool = False) -> Layer:
@@ -83,6 +84,17 @@ class ArchiveTests(TestCase):
             with tarfile.open(fileobj=io.BytesIO(content)) as tar:
                 index = json.load(tar.extractfile("index.json"))  # type: ignore[arg-type]
             self.assertEqual(index["manifests"][0]["annotations"]["io.containerd.image.name"], full)
+
+
+class LabelTests(TestCase):
+    def test_origin(self) -> None:
+        """The image says where its source is, and of which commit; ``-dirty`` where the checkout is another one."""
+        said = {name.removeprefix("org.opencontainers.image."): value for name, value in labels().items()}
+        self.assertEqual((said["version"], said["source"]), (version(), link("Source")))
+        self.assertTrue(said["source"].startswith("https://"))
+        self.assertRegex(said["revision"], "^[0-9a-f]{40}(-dirty)?$")
+        with self.assertRaises(KeyError):
+            link("Nothing")
 
 
 class ChartTests(TestCase):

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import configparser
 import os
+import re
 import subprocess
 import sys
 from fnmatch import fnmatch
 from pathlib import Path
 
+import yaml
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.environment import require
+from tests.nightly import PARTS
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 TOOLS = CHECKOUT / "packaging" / "tools"
@@ -24,6 +27,13 @@ def tool(code: str) -> str:
     if done.returncode != 0:
         raise AssertionError(done.stdout + done.stderr)
     return done.stdout.strip()
+
+
+def released() -> str:
+    """Return the version, which stands in setup.cfg."""
+    parser = configparser.ConfigParser(interpolation=None)
+    parser.read(CHECKOUT / "setup.cfg")
+    return parser["metadata"]["version"]
 
 
 class ChangesTests(SynchronousTestCase):
@@ -43,9 +53,7 @@ class ChangesTests(SynchronousTestCase):
 
     def test_version(self) -> None:
         """The changelog has a section for the version of setup.cfg."""
-        parser = configparser.ConfigParser(interpolation=None)
-        parser.read(CHECKOUT / "setup.cfg")
-        self.assertRegex((CHECKOUT / "CHANGELOG.md").read_text(), rf"(?m)^## {parser['metadata']['version']}\b")
+        self.assertRegex((CHECKOUT / "CHANGELOG.md").read_text(), rf"(?m)^## {released()}\b")
 
 
 class RepackedTests(SynchronousTestCase):
@@ -69,6 +77,56 @@ class RepackedTests(SynchronousTestCase):
             "print(once == dist.repacked(second, 7), once == dist.repacked(first, 8))"
         )
         self.assertEqual(tool(code), "True False")
+
+
+class ChartTests(SynchronousTestCase):
+    """The chart as one file."""
+
+    def test_same_bytes(self) -> None:
+        """It has the chart's files below its name, that of the chart first, and the same bytes each time."""
+        code = (
+            "import chart, io, tarfile\n"
+            "packed = chart.packed(7)\n"
+            "assert packed == chart.packed(7) != chart.packed(8)\n"
+            "names = tarfile.open(fileobj=io.BytesIO(packed)).getnames()\n"
+            "print(names[0], chart.file_name(), len(names) == len(set(names)))\n"
+            "print(*sorted(names))"
+        )
+        first, names = tool(code).splitlines()
+        self.assertEqual(first, f"liqod/Chart.yaml liqod-{released()}.tgz True")
+        files = (path for path in (CHECKOUT / "packaging/chart").rglob("*") if path.is_file())
+        wanted = sorted(f"liqod/{path.relative_to(CHECKOUT / 'packaging/chart')}" for path in files)
+        self.assertEqual(names.split(), wanted)
+
+    def test_another_version(self) -> None:
+        """A chart that was left at another version than the program's is not packed."""
+        with self.assertRaisesRegex(AssertionError, "packaging/chart/Chart.yaml has .*, and setup.cfg 99.0"):
+            tool("import chart; chart.version = lambda: '99.0'; chart.packed(7)")
+
+
+class PageTests(SynchronousTestCase):
+    def test_no_version(self) -> None:
+        """No page names the version, which would stay there: they say VERSION, or have a pattern of the shell."""
+        pages = [*(CHECKOUT / "docs").rglob("*.md"), CHECKOUT / "README.md", *(CHECKOUT / "examples").rglob("*.*")]
+        version = released()
+        self.assertEqual([page.name for page in pages if page.is_file() and version in page.read_text()], [])
+
+
+class WorkflowTests(SynchronousTestCase):
+    """What runs elsewhere: the same targets of the Makefile."""
+
+    def test_targets(self) -> None:
+        """Each target and each part of the night that the workflow names is there, and the night has a time."""
+        workflow = yaml.safe_load((CHECKOUT / ".github/workflows/ci.yml").read_text())
+        steps = [step.get("run", "") for job in workflow["jobs"].values() for step in job["steps"]]
+        words = [word for step in steps for word in step.partition(".ci/run")[2].split() if "ARGS" not in word]
+        targets = re.findall(r"^([a-z-]+):", (CHECKOUT / "Makefile").read_text(), re.MULTILINE)
+        self.assertEqual(set(words) - {*targets, "matrix.part", '}}"'}, set())
+        self.assertLessEqual({"deb", "image", "chart", "nightly", "coverage", "docs"}, set(words))
+        parts = workflow["jobs"]["nightly"]["strategy"]["matrix"]["part"]
+        self.assertEqual(set(parts) - {part.name for part in PARTS}, set())
+        # YAML reads the key "on" as true.
+        self.assertTrue(workflow[True]["schedule"])
 
 
 class ManifestTests(SynchronousTestCase):

@@ -9,6 +9,7 @@ from contextlib import redirect_stdout
 from typing import Any
 
 import attrs
+from kubesandbox.auth.tokens import User
 from kubesandbox.cluster import SandboxCluster
 from kubesandbox.nodes.node import SandboxNode
 from msgspec.structs import replace
@@ -17,20 +18,25 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import LoopingCall
 from twisted.trial.unittest import TestCase
 
+from liqod.agent.account.rights import required
 from liqod.agent.service import Agent
 from liqod.cli.console.errors import CliError
 from liqod.cli.console.options import Options
 from liqod.cli.console.session import Session
 from liqod.cli.setup.up.pods import down as taking_down
 from liqod.cli.setup.up.pods.down import take_down
-from liqod.cli.setup.up.pods.observe import Wishes, pods_of
+from liqod.cli.setup.up.pods.observe import Wishes, log_of, pods_of
 from liqod.cli.setup.up.pods.set_up import set_up_pods
 from liqod.config.schema import DiscoverySettings, LeaderSettings, Settings
 from liqod.demo.access import client_config
 from liqod.demo.side import settings as side_settings
 from liqod.identity.pairing import read_token
+from liqod.kube import resources
 from liqod.kube.client import Client
+from liqod.kube.connection.config import from_grant
 from liqod.kube.resources import (
+    CLUSTERROLEBINDINGS,
+    CLUSTERROLES,
     CONFIGMAPS,
     DEPLOYMENTS,
     FOREIGNCLUSTERS,
@@ -38,6 +44,7 @@ from liqod.kube.resources import (
     NODES,
     SERVICEACCOUNTS,
     SERVICES,
+    Resource,
 )
 from liqod.model.names import OVERLAY_ANNOTATION
 from tests.packaging.contents import objects_of
@@ -211,6 +218,13 @@ class LifeTests(UpPodsCase):
         node = await client.get(NODES, "rome-1")
         self.assertNotIn(OVERLAY_ANNOTATION, node["metadata"].get("annotations") or {})
 
+    async def test_log(self) -> None:
+        """What a pod wrote last can be shown, as far as there is such a pod."""
+        await self.up(self.rome)
+        (pod,) = await pods_of(self.rome.session)
+        self.assertRegex(await log_of(self.rome.session, pod["metadata"]["name"]), "started on rome-1$")
+        self.assertEqual(await log_of(self.rome.session, "none"), "")
+
     async def test_join(self) -> None:
         """With the token of one cluster the other one is set up and peers in the same run."""
         milan = await self.world("milan")
@@ -285,3 +299,24 @@ class RefusalTests(UpPodsCase):
         labels = {ENFORCE: "restricted"}
         await self.rome.session.client.create(NAMESPACES, {"metadata": {"name": OWN, "labels": labels}})
         await self.assert_refused("Pod Security level restricted(.|\n)*enforce=privileged")
+
+    async def test_rights(self) -> None:
+        """A user who may look at everything and create nothing, or all but the pods' own objects."""
+        rome, admin = self.rome, self.rome.session.client
+        some: dict[str, Any] = {"metadata": {"name": "some"}}
+        look = {"apiGroups": ["*"], "resources": ["*"], "verbs": ["get", "list", "watch"]}
+        await admin.create(CLUSTERROLES, {**some, "rules": [look]})
+        group = "rbac.authorization.k8s.io"
+        subjects = [{"apiGroup": group, "kind": "User", "name": "some"}]
+        reference = {"apiGroup": group, "kind": "ClusterRole", "name": "some"}
+        await admin.create(CLUSTERROLEBINDINGS, {**some, "roleRef": reference, "subjects": subjects})
+        rome.cluster.add_user("secret", User("some", ("system:authenticated",)))
+        client = Client(from_grant(rome.cluster.url, rome.cluster.authority.pem, lambda: "secret"), REACTOR)
+        self.addCleanup(lambda: Deferred.fromCoroutine(client.close()))
+        self.rome = attrs.evolve(rome, session=attrs.evolve(rome.session, client=client))
+        await self.assert_refused(r"user may not create leases.*, may not .*, and \d+ more; use an administrator's")
+        groups = {one.group for one in vars(resources).values() if isinstance(one, Resource)}
+        groups |= {one.resource.group for one in required(rome.session.settings)}
+        everything = {"apiGroups": sorted(groups - {"apps"}), "resources": ["*"], "verbs": ["*"]}
+        await admin.patch(CLUSTERROLES, "some", {"rules": [look, everything]})
+        await self.assert_refused("this kubeconfig's user may not create deployments.apps; use an administrator's")

@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+import importlib
+import re
+from typing import Final
+
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.attack.page import attacks, selected, tests_of
+from tests.runner.steps import CHECKOUT
+
+CLOSED: Final = CHECKOUT / "docs" / "closed-holes.md"
+NAME: Final = re.compile(r"`([a-z_0-9]+(?:\.\w+)+)`")
 
 
 class AttacksTests(SynchronousTestCase):
@@ -21,3 +29,28 @@ class AttacksTests(SynchronousTestCase):
         found = tests_of("hosting.isolation_cases.IsolationCase.test_what_is_of_others")
         sandbox = "tests.hosting.test_service.HostingOnTheSandboxTests.test_what_is_of_others"
         self.assertEqual(sorted(found), [sandbox, "tests.real.test_hosting"])
+
+
+class ClosedHolesTests(SynchronousTestCase):
+    """The page of the classes of holes that were closed."""
+
+    def test_each_class_has_a_test(self) -> None:
+        """Each row names tests, and all that is named exists."""
+        rows = [line for line in CLOSED.read_text().splitlines() if line.startswith("| ") and "---" not in line][1:]
+        self.assertGreater(len(rows), 20)
+        for row in rows:
+            names = NAME.findall(row)
+            self.assertTrue(names, row)
+            for name in names:
+                self.assertTrue(tests_of(name), name)
+                self.assertTrue(is_there(name), name)
+
+
+def is_there(name: str) -> bool:
+    """Return whether a module of the tests has what a name says."""
+    parts = ["tests", *name.split(".")]
+    count = next(n for n in range(len(parts), 0, -1) if (CHECKOUT.joinpath(*parts[:n]).with_suffix(".py")).is_file())
+    found: object = importlib.import_module(".".join(parts[:count]))
+    for part in parts[count:]:
+        found = getattr(found, part, None)
+    return found is not None

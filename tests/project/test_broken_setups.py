@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 
 from attrs import evolve
@@ -154,6 +155,15 @@ class TableTests(SynchronousTestCase):
         lines = verdicts.table([Row(setup=one) for one in thirty()], "abc").splitlines()
         rows = [line for line in lines if line.startswith("| ")]
         self.assertEqual({len(re.findall(r"(?<!\\)\|", line)) for line in rows}, {11})
+
+    def test_goes_on(self) -> None:
+        """What was tried is read again as it was; one whose words are others since then was not tried yet."""
+        rows = [Row(setup=one) for one in thirty()]
+        rows[3] = evolve(rows[3], verdict="both", took=1.5, screen=["daemon c1-one"], healed=True)
+        plain = json.loads(json.dumps(verdicts.plain_rows(rows)))
+        self.assertEqual(verdicts.read_rows(plain, thirty()), rows)
+        other = [evolve(one, cause="another") for one in thirty()]
+        self.assertEqual({row.verdict for row in verdicts.read_rows(plain, other)}, {"waiting"})
 
     def test_healed(self) -> None:
         """Why something did not heal stands beside what was known of it before."""

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
 from benchmarks.__main__ import names
-from benchmarks.daemon.footprint import FIGURES, FORMS, installed, memory, rows, unpack
+from benchmarks.daemon.footprint import FIGURES, FORMS, SIZES, installed, rows, unpack
+from benchmarks.daemon.footprint_pods import COMPONENT, NAMESPACE, PROCESSES, VALUES
+from benchmarks.figures.measure import memory
+from liqod.cli.setup.up.chart.render import Release, render
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(CHECKOUT / "packaging/tools"))
@@ -60,6 +64,23 @@ class FootprintTests(SynchronousTestCase):
         self.assertEqual(memory("", ""), (0.0, 0.0))
 
     def test_rows(self) -> None:
-        """A form's row has the median of each figure."""
+        """A row has the median of each figure; a process without sizes is in the table of processes alone."""
         figures = {what: [3.0, 1.0, 2.0] for what in FIGURES}
-        self.assertEqual(rows({"host": figures}), [["host", *[2.0] * len(FIGURES)]])
+        found = {"host": {**figures, **{what: [5.0] for what in SIZES}}, "pod": figures}
+        two = [2.0] * len(FIGURES)
+        self.assertEqual(rows(found, FIGURES), [["host", *two], ["pod", *two]])
+        self.assertEqual(rows(found, SIZES), [["host", *[5.0] * len(SIZES)]])
+
+    def test_pods(self) -> None:
+        """The chart has each component that is measured, by the values that the benchmark sets."""
+        values: dict[str, Any] = {}
+        for key, text in VALUES.items():
+            *above, last = key.split(".")
+            place = values
+            for one in above:
+                place = place.setdefault(one, {})
+            place[last] = {"true": True, "1": 1}.get(text, text)
+        made = [
+            one["spec"]["template"] for one in render(values, Release(NAMESPACE)) if "template" in one.get("spec", {})
+        ]
+        self.assertLessEqual(PROCESSES.keys(), {one["metadata"]["labels"][COMPONENT] for one in made})

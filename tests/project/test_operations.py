@@ -63,7 +63,7 @@ _OF_SYSTEMD = "ActiveState ExecMainStartTimestampMonotonic LoadState StatusText 
 
 _OF_OURS = """
     AllowList AppVersion AutoAcceptAll AutoAcceptMax CRDs CSafeLoader ClusterID DefaultName DenyList EndOfMessage
-    EnforceSameName FallbackNTP HomeAPI HomeServices
+    EnforceSameName FallbackNTP FelixConfiguration HomeAPI HomeServices
     IPPool IPv4 IPv6 InformationalResponse LiqodVirtualNodes LocalAndRemote NotOlderThan OffloadingRequired OpenSSL
     OutOf RemoteClusterHasNo SelectedName WithinLimits
 """

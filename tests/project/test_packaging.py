@@ -145,6 +145,15 @@ class InstalledTests(SynchronousTestCase):
         ):
             self.assertIn(name, shown)
 
+    def test_old_python(self) -> None:
+        """The wheel says which Python it needs, by which pip refuses others; README names the same."""
+        assert InstalledTests.place is not None
+        (wheel,) = InstalledTests.place.glob("liqod-*.whl")
+        archive = zipfile.ZipFile(wheel)
+        (metadata,) = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
+        self.assertIn("\nRequires-Python: >=3.11\n", archive.read(metadata).decode())
+        self.assertIn("Python 3.11 or newer", (CHECKOUT / "README.md").read_text())
+
     def test_contents(self) -> None:
         """The wheel holds the type marker, the plugin and the resource definitions, and no tests."""
         assert InstalledTests.place is not None

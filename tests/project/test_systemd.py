@@ -211,6 +211,9 @@ class TunnelUnitTests(SynchronousTestCase):
         units = {dict(self.settings(unit))["User"]: unit.name.partition("@")[0] for unit in (TUNNEL, AGENTS_TUNNEL)}
         self.assertEqual(rules, units)
         self.assertEqual(set(TUNNEL_UNITS), set(units.values()))
+        (verbs,) = re.findall(r'\[(.*)\]\.indexOf\(action\.lookup\("verb"\)\)', text)
+        # One that hangs is not started by starting it.
+        self.assertEqual(verbs, '"start", "restart"')
 
     def test_verify(self) -> None:
         """systemd finds nothing wrong with the units; their program is replaced by one that is installed here."""

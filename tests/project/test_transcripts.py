@@ -5,7 +5,7 @@ from __future__ import annotations
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.real.test_first_minutes import DOCUMENT, key_of
-from tests.real.transcripts import BEGIN, Names, Step, columns, is_row, normalized, page
+from tests.real.transcripts import BEGIN, Names, Step, columns, is_row, normalized, page, settled
 
 ID = "5e0d3c1a-8a6f-4c0e-9a67-2f1c5d7b9e01"
 PODS = """\
@@ -86,6 +86,18 @@ class PageTests(SynchronousTestCase):
             f"    {'x' * 20}\n\n    milan$ true\n",
         )
         self.assertEqual(page(made, steps, Names()), made)
+
+    def test_scrolled(self) -> None:
+        """Of what is longer than a terminal it is said how much has scrolled away."""
+        for count, said in ((23, ""), (24, "These are 24 lines: the first 1 scrolled off the screen.\n")):
+            made = page(f"{BEGIN}\n", [Step("rome", "true", "\n".join(["x"] * count))], Names())
+            self.assertEqual(made.partition("    x\n\n")[2], said)
+
+    def test_start(self) -> None:
+        """Of what a daemon says while it starts the last line stays, and no token does."""
+        text = "service: enable\nready: wait\n  starting\n  standing by\n  leading\nliqod is set up\nliqo1.ab-c_D"
+        wanted = "service: enable\nready: wait\n  leading\nliqod is set up\nliqo1.…"
+        self.assertEqual(Names()(settled(text)), wanted)
 
     def test_place(self) -> None:
         """The page in docs has the mark below which it is written."""

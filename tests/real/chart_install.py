@@ -33,6 +33,8 @@ CHART = CHECKOUT / "packaging/chart"
 NAMESPACE = "liqo-system"
 ENFORCE = "pod-security.kubernetes.io/enforce"
 IMAGE = "localhost/liqod"
+RELEASES = (versions.release("1.30"), versions.KUBERNETES)
+"""Those of Kubernetes that the chart is read for: the oldest that is supported, and the usual one."""
 KINDS = "crd,clusterrole,clusterrolebinding,validatingadmissionpolicy,validatingadmissionpolicybinding,priorityclass"
 """Kinds without a namespace that an installation has objects of."""
 MORE = "namespace,mutatingwebhookconfiguration,storageclass,role,rolebinding,serviceaccount,secret,configmap,lease"
@@ -70,7 +72,7 @@ class ChartTests(SynchronousTestCase):
     def helm(self, cluster: Cluster, *words: str) -> str:
         """Run helm in a cluster; returns what it prints."""
         program = [str(versions.program("helm")), "--kubeconfig", str(cluster.kubeconfig), "-n", NAMESPACE]
-        return cluster.run([*program, *words], timeout=400)
+        return cluster.run([*program, *words], timeout=1000)
 
     def install(self, cluster: Cluster, verb: str, *words: str) -> str:
         """Install or upgrade the chart with the test's image."""
@@ -81,7 +83,7 @@ class ChartTests(SynchronousTestCase):
             configuration = '[hosting]\nimage-pull-policy = "any"\n[names]\nupstream = ["192.0.2.53"]'
             words = (*words, "--set-literal", f"configuration={configuration}")
         sets = [word for key, value in given.items() for word in ("--set", f"{key}={value}")]
-        return self.helm(cluster, verb, "liqod", str(CHART), "--wait", "--timeout=5m", *sets, *words)
+        return self.helm(cluster, verb, "liqod", str(CHART), "--wait", "--timeout=8m", *sets, *words)
 
     def liqodctl(self, cluster: Cluster, *words: str) -> Any:
         """Run liqodctl in the pod of a daemon, as the chart's notes say; returns what it publishes."""
@@ -158,7 +160,7 @@ class ChartTests(SynchronousTestCase):
         eventually("other pods", lambda: not old & {one["metadata"]["uid"] for one in self.pods(self.rome)}, 120)
         eventually("the virtual node", self.node_is_ready, 120)
         self.assertEqual(self.started("shop", "web"), before)
-        self.helm(self.rome, "rollback", "liqod", "1", "--wait", "--timeout=5m")
+        self.helm(self.rome, "rollback", "liqod", "1", "--wait", "--timeout=8m")
         eventually("the virtual node", self.node_is_ready, 120)
         self.assertEqual(self.started("shop", "web"), before)
 
@@ -336,20 +338,34 @@ class RenderTests(SynchronousTestCase):
         return done.stdout
 
     def test_lint(self) -> None:
-        """Helm finds nothing wrong with it."""
-        self.assertIn("0 chart(s) failed", self.helm("lint", str(CHART)))
+        """Helm finds nothing wrong with it, for the oldest Kubernetes and for the usual one."""
+        for release in RELEASES:
+            self.assertIn("0 chart(s) failed", self.helm("lint", str(CHART), "--strict", "--kube-version", release))
 
     def test_as_helm(self) -> None:
-        """For each kind of values Helm makes the objects that `liqodctl` makes of the same templates."""
+        """For each kind of values Helm makes the objects that `liqodctl` makes of the same templates.
+
+        They are the same for the oldest Kubernetes and for the usual one.
+        """
         for variant, values in VARIANTS.items():
             file = Path(self.mktemp())
             file.write_text(json.dumps(values))
-            printed = self.helm("template", "liqod", str(CHART), "--namespace", NAMESPACE, "--values", str(file))
-            theirs = {_named(one): one for one in yaml.safe_load_all(printed) if one}
             ours = {_named(one): one for one in render(values, Release(NAMESPACE))}
-            self.assertEqual(sorted(theirs), sorted(ours), variant)
-            for name, one in ours.items():
-                self.assertEqual(theirs[name], one, (variant, name))
+            for release in RELEASES:
+                words = ("--namespace", NAMESPACE, "--values", str(file), "--kube-version", release)
+                printed = self.helm("template", "liqod", str(CHART), *words)
+                theirs = {_named(one): one for one in yaml.safe_load_all(printed) if one}
+                self.assertEqual(sorted(theirs), sorted(ours), (variant, release))
+                for name, one in ours.items():
+                    self.assertEqual(theirs[name], one, (variant, release, name))
+
+    def test_older(self) -> None:
+        """For a Kubernetes that is older than the oldest one Helm refuses, and says which it takes."""
+        program = str(versions.program("helm"))
+        words = [program, "template", "liqod", str(CHART), "--kube-version", "1.29.9"]
+        done = subprocess.run(words, capture_output=True, text=True, check=False)
+        self.assertNotEqual(done.returncode, 0)
+        self.assertIn(">=1.30.0-0", done.stderr)
 
 
 def _named(body: dict[str, Any]) -> str:

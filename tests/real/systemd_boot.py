@@ -6,8 +6,10 @@ The machine is a bare Debian that boots here; the cluster that its daemon leads 
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
 import os
+import platform
 import re
 import shutil
 import socket
@@ -16,17 +18,18 @@ import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 from kubesandbox.cluster import SandboxCluster
 from twisted.internet import reactor
 from twisted.internet.defer import Deferred
 from twisted.internet.task import deferLater
 from twisted.internet.threads import deferToThread
-from twisted.trial.unittest import SynchronousTestCase, TestCase
+from twisted.trial.unittest import FailTest, SynchronousTestCase, TestCase
 
 from tests.environment import require
-from tests.testbed import machine
+from tests.real.figures import keep
+from tests.testbed import machine, system
 from tests.testbed.machine import Machine
 
 CHECKOUT = Path(__file__).resolve().parents[2]
@@ -41,25 +44,43 @@ CONFIGURATION = (
     'node-address = "127.0.0.1"\n'
 )
 CEILING = 90.0
+MADE_OF = ("liqod", "packaging", "systemd", "etc", "twisted", "setup.cfg", "pyproject.toml", "README.md")
+"""What the package is made of."""
+WEDGE = "import signal; signal.signal(signal.SIGUSR2, lambda *_: __import__('time').sleep(3600))\n"
+"""A line of a .pth file, which Python runs as it starts: by a signal the main thread, that of the reactor, sleeps."""
 NEEDED = {"cluster", "kubeconfig", "service", "ready"}
 LEFT_BEHIND = ("./var/lib/dpkg", "./var/cache", "./var/log", "./root", "./proc", "./run", "./tmp", "./var/tmp")
 """Where the machine itself writes when packages come and go."""
 
+RUNNING = (*LEFT_BEHIND, "./var/lib/private", "./var/lib/systemd", "./opt/liqod/lib")
+"""Where a running machine writes by itself, and where Python keeps what it compiles."""
 
-class _Shared:
-    place: ClassVar[Path | None] = None
 
-
-def package() -> Path:
-    """Return the package, built once for a process."""
-    if _Shared.place is None:
-        _Shared.place = Path(tempfile.mkdtemp())
-        words = [sys.executable, str(CHECKOUT / "packaging/tools/deb.py"), "--output", str(_Shared.place)]
+def package(release: str = "", *, compression: str = "xz") -> Path:
+    """Return the package, built once for what it is made of; ``release``: with another version than this checkout's."""
+    place = CHECKOUT / ".cache/packages" / _sources() / f"{release or 'own'}-{compression}"
+    if not place.exists():
+        place.parent.mkdir(parents=True, exist_ok=True)
+        scratch = Path(tempfile.mkdtemp(dir=place.parent))
+        words = [sys.executable, str(CHECKOUT / "packaging/tools/deb.py"), "--output", str(scratch)]
+        words += [f"--compression={compression}", *([f"--release={release}"] if release else [])]
         environment = os.environ | {"PYTHONPATH": str(CHECKOUT)}
         done = subprocess.run(words, env=environment, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stdout + done.stderr
-    (found,) = _Shared.place.glob("*.deb")
-    return found
+        scratch.rename(place)
+    (built,) = place.glob("*.deb")
+    return built
+
+
+def _sources() -> str:
+    """Return a name for what the package is made of, as it is in the checkout."""
+    words = ["git", "-C", str(CHECKOUT), "ls-files", "-z", "--cached", "--others", "--exclude-standard", "--", *MADE_OF]
+    names = subprocess.run(words, check=True, capture_output=True, text=True).stdout.split("\0")
+    found = hashlib.sha256(platform.python_version().encode())
+    for name in sorted(filter(None, names)):
+        if (file := CHECKOUT / name).is_file():
+            found.update(name.encode() + b"\0" + hashlib.sha256(file.read_bytes()).digest())
+    return found.hexdigest()[:16]
 
 
 def prepared() -> Machine:
@@ -70,6 +91,16 @@ def prepared() -> Machine:
     debian = Machine.create(Path(tempfile.mkdtemp()) / "root")
     shutil.copy(built, debian.root / "var/tmp/liqod.deb")
     return debian
+
+
+NO_PYTHON = r"liqod: python3\.\d+, which this package was built for, is not installed"
+
+
+def remove_interpreter(debian: Machine) -> None:
+    """Have the interpreter of the package be gone, as after an upgrade of the distribution."""
+    interpreter = debian.root / "opt/liqod/bin/python3"
+    interpreter.unlink()
+    interpreter.symlink_to("/usr/bin/python3.0")
 
 
 class PackageTests(SynchronousTestCase):
@@ -119,23 +150,24 @@ class PackageTests(SynchronousTestCase):
         self.assertEqual(deb_policy.problems(tree), [])
 
     def test_lintian(self) -> None:
-        """Nor has lintian, but for what the overrides of the package give a reason for."""
-        require("" if shutil.which("lintian") else "lintian is not installed: apt-get install lintian")
+        """Nor has lintian, but for what the overrides of the package give a reason for; it is installed for this."""
+        try:
+            system.install({"lintian": "lintian"})
+        except system.Missing as error:
+            raise FailTest(f"without lintian nothing is shown: {error}") from None
         words = ["lintian", "--allow-root", "--fail-on=error"]
         done = subprocess.run([*words, str(package())], capture_output=True, text=True, check=False)
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
 
     def test_interpreter_is_gone(self) -> None:
-        """Where the Python that it was built for is gone, the command says which and what to do."""
+        """Where the Python that it was built for is gone, the command and the daemon say which and what to do."""
         self.debian.chroot("dpkg", "--install", "/var/tmp/liqod.deb")
-        interpreter = self.debian.root / "opt/liqod/bin/python3"
-        interpreter.unlink()
-        interpreter.symlink_to("/usr/bin/python3.0")
-        with self.assertRaises(AssertionError) as caught:
-            self.debian.chroot("liqodctl", "--version")
-        self.assertRegex(
-            str(caught.exception), r"liqod: python3\.\d+, which this package was built for, is not installed"
-        )
+        remove_interpreter(self.debian)
+        for program, status in (("liqodctl", 1), ("/opt/liqod/bin/twistd", 2)):
+            with self.assertRaises(AssertionError) as caught:
+                self.debian.chroot(program, "--version")
+            self.assertRegex(str(caught.exception), NO_PYTHON)
+            self.assertIn(f" --version: {status}: ", str(caught.exception))
 
 
 class ServiceTests(TestCase):
@@ -160,6 +192,8 @@ class ServiceTests(TestCase):
         short = self.debian.root / "etc/systemd/system/liqod.service.d/short.conf"
         short.parent.mkdir()
         short.write_text("[Service]\nWatchdogSec=5\n")
+        (site,) = (self.debian.root / "opt/liqod/lib").glob("python3*/site-packages")
+        (site / "wedge.pth").write_text(WEDGE)
         await deferToThread(self.debian.boot)
 
     async def run_in(self, *words: str) -> str:
@@ -191,7 +225,11 @@ class ServiceTests(TestCase):
         first = await self.show("MainPID")
         self.assertEqual((await self.run_in("ps", "-o", "user=", "-p", first)).strip(), "liqod")
 
-        await self.run_in("kill", "-STOP", first)
+        # A process that lives, and whose reactor does not turn.
+        await self.run_in("kill", "-USR2", first)
+        await deferLater(REACTOR, 1.0)
+        self.assertEqual((await self.run_in("ps", "-o", "stat=", "-p", first)).strip()[:1], "S")
+        self.assertEqual(await self.show("MainPID"), first)
         await self.until("NRestarts", lambda count: count == "1")
         second = await self.until("MainPID", lambda pid: pid not in ("0", first))
         await self.until("StatusText", lambda text: text.startswith("leading"))
@@ -204,6 +242,7 @@ class ServiceTests(TestCase):
         self.assertEqual((await self.show("ActiveState"), await self.show("Result")), ("inactive", "success"))
         journal = await self.run_in("journalctl", "--no-pager", "--output=cat", "--unit=liqod.service")
         self.assertIn("this daemon leads as", journal)
+        self.assertIn("Watchdog timeout", journal)
         for unwanted in ("Traceback", "plugin cache", "Permission denied"):
             self.assertNotIn(unwanted, journal)
         self.assertEqual(
@@ -222,6 +261,15 @@ class ServiceTests(TestCase):
         self.assertEqual((await self.show("ExecMainStatus"), await self.show("NRestarts")), ("2", "0"))
         journal = await self.run_in("journalctl", "--no-pager", "--output=cat", "--unit=liqod.service")
         self.assertIn("peering.autojoin", journal)
+
+    async def test_interpreter_is_gone(self) -> None:
+        """Without the Python of the package the service fails once, with a sentence in its journal."""
+        remove_interpreter(self.debian)
+        await self.run_in("systemctl", "start", "liqod.service")
+        await self.until("ActiveState", lambda state: state == "failed")
+        self.assertEqual((await self.show("ExecMainStatus"), await self.show("NRestarts")), ("2", "0"))
+        journal = await self.run_in("journalctl", "--no-pager", "--output=cat", "--unit=liqod.service")
+        self.assertRegex(journal, NO_PYTHON)
 
     async def test_reload(self) -> None:
         """A changed configuration is used by the same process; a wrong one fails the reload, and the daemon goes on."""
@@ -305,3 +353,58 @@ class UpTests(TestCase):
         self.assertEqual({step["step"] for step in partly["steps"] if step["state"] == "needed"}, {"service", "ready"})
         self.assertTrue((await self.liqodctl("down", "--yes"))["done"])
         self.assertEqual(self.found(), before)
+
+
+class HostInstallTests(TestCase):
+    """`liqodctl install --host` and `uninstall --host` where no package is installed, and the service ran between."""
+
+    timeout = 600
+
+    async def setUp(self) -> None:  # type: ignore[override]
+        self.debian = await deferToThread(prepared)
+        self.addCleanup(lambda: deferToThread(self.debian.stop))
+        self.cluster = SandboxCluster(REACTOR, "rome")
+        self.cluster.listen(REACTOR)
+        self.cluster.startService()
+        self.addCleanup(lambda: Deferred.fromCoroutine(self.cluster.stop()))
+        # The environment alone, as pip makes it: nothing that dpkg knows of.
+        unpacked = self.debian.root / "var/tmp/unpacked"
+        await deferToThread(self.debian.chroot, "dpkg-deb", "--extract", "/var/tmp/liqod.deb", "/var/tmp/unpacked")
+        shutil.move(unpacked / "opt/liqod", self.debian.root / "opt/liqod")
+        shutil.rmtree(unpacked)
+        (self.debian.root / "var/tmp/admin").write_text(self.cluster.kubeconfig())
+        self.debian.chroot("systemd-sysusers", "--inline", "u other -")
+        await deferToThread(self.debian.boot)
+
+    def listing(self) -> set[str]:
+        """Return path, mode, owner and target of everything in the machine but what it writes by itself."""
+        words = ["find", ".", "-xdev", "-printf", "%p %M %u %l\n"]
+        found = subprocess.run(words, cwd=self.debian.root, check=True, capture_output=True, text=True).stdout
+        return {line for line in found.splitlines() if not line.startswith(RUNNING)}
+
+    async def test_before_and_after(self) -> None:
+        """After the service ran and was removed every file is as it was; what was removed is printed, and kept."""
+        liqodctl = "/opt/liqod/bin/liqodctl"
+        before = self.listing()
+        await deferToThread(self.debian.run, liqodctl, "install", "--host")
+        # Ports of the test's own, without a change of the configuration, which would be kept.
+        own = self.debian.root / "etc/systemd/system/liqod.service.d/own.conf"
+        own.parent.mkdir()
+        (self.debian.root / "var/tmp/own.toml").write_text(CONFIGURATION)
+        command = "/opt/liqod/bin/twistd -n liqod --config /var/tmp/own.toml"
+        own.write_text(f"[Service]\nPrivateTmp=no\nExecStart=\nExecStart={command}\n")
+        kubeconfig = ("--daemon-kubeconfig", "/etc/liqod/kubeconfig", "--kubeconfig", "/var/tmp/admin")
+        await deferToThread(self.debian.run, liqodctl, "install", *kubeconfig)
+        await deferToThread(self.debian.run, "systemctl", "daemon-reload")
+        await deferToThread(self.debian.run, "systemctl", "enable", "--now", "liqod.service")
+        written = self.listing() - before
+        self.assertTrue(any(line.startswith("./var/lib/liqod/") for line in written), written)
+        await deferToThread(self.debian.run, "systemctl", "disable", "--now", "liqod.service")
+        shutil.rmtree(own.parent)
+        (self.debian.root / "var/tmp/own.toml").unlink()
+        said = await deferToThread(self.debian.run, liqodctl, "uninstall", "--host")
+        self.assertIn("removed /var/lib/liqod\n", said)
+        self.assertEqual(self.listing() ^ before, set())
+        keep("systemd", f"uninstall --host: {len(before)} files before and after, {len(written)} more between:")
+        for line in sorted(written):
+            keep("systemd", line)

@@ -180,11 +180,10 @@ class DualStackTests(PairTests):
     def test_04_names(self) -> None:
         """The name of a headless service leads to all its pods, by the addresses of its versions, in both clusters."""
         for cluster, app in ((self.home, CLIENT), (self.lender, SERVER)):
-            namespace = NAMESPACE if cluster is self.home else self.remote
             for name, kinds in (("headless", {"IPv4": "a", "IPv6": "aaaa"}), ("headless-six", {"IPv6": "aaaa"})):
                 for version, kind in kinds.items():
                     wanted = {end[version] for end in self.ends(cluster)}
-                    lookup = f"nslookup -type={kind} {name}.{namespace}.svc.cluster.local"
+                    lookup = f"nslookup -type={kind} {name}.{NAMESPACE}.svc.cluster.local"
                     eventually(f"{version} of {name} at {cluster.name}", partial(self.leads, app, lookup, wanted))
 
     def leads(self, app: str, lookup: str, wanted: set[str]) -> bool:

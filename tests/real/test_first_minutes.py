@@ -1,7 +1,7 @@
 """What a new user sees in the first ten minutes, on two real clusters and a terminal of 80 columns and 24 rows.
 
-The transcript is docs/first-ten-minutes.md. With ``LIQOD_TRANSCRIPTS=1`` it is written; otherwise it has to be what is
-there already.
+The hosts are Debians with systemd and the package, and the first commands are those of the README. The transcript is
+docs/first-ten-minutes.md. With ``LIQOD_TRANSCRIPTS=1`` it is written; otherwise it has to be what is there already.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import atexit
 import hashlib
 import os
-import sys
+import shutil
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from functools import partial
@@ -23,12 +23,14 @@ from liqod.identity.certs import KeyPair, certify
 from liqod.identity.store import to_secret
 from liqod.model.ids import ClusterID
 from liqod.model.records.rotation import IDENTITY_SECRET
+from tests.environment import require
 from tests.real.base import require_clusters
-from tests.real.daemons import HostDaemon
-from tests.real.path import condition, eventually, is_running, live_pods, node_ready, offloaded, peer_of
+from tests.real.machines import Host
+from tests.real.path import eventually, is_running, live_pods, node_ready, offloaded
+from tests.real.readme import INSTALL, by_cluster, lines_of
 from tests.real.terminal import on_terminal, plain
-from tests.real.transcripts import Names, Step, page
-from tests.testbed import process, versions
+from tests.real.transcripts import Names, Step, page, settled
+from tests.testbed import machine
 from tests.testbed.image import BUSYBOX
 from tests.testbed.testbed import Testbed
 
@@ -40,9 +42,6 @@ CONFIGURATION: Final = """\
 [cluster]
 name = "{name}"
 id = "{cluster_id}"
-
-[kubernetes]
-kubeconfig = "{kubeconfig}"
 
 [leader]
 identity = "{name}-1"
@@ -60,6 +59,7 @@ image-pull-policy = "any"
 """What is lent does not depend on the machine; the image is on the nodes, and no registry has it."""
 SCRIPT: Final = "echo hello from $HOSTNAME; sleep 3600"
 PODS: Final = 2
+KUBECONFIG: Final = "KUBECONFIG=/etc/kubernetes/admin.conf"
 NAMESPACE: Final = "shop"
 
 
@@ -70,33 +70,28 @@ def key_of(name: str) -> KeyPair:
 
 
 class User:
-    """The administrator of one cluster, at a terminal on its host, in a directory of their own."""
+    """The administrator of one cluster, as root at a terminal of its host, which has the package."""
 
-    def __init__(self, daemon: HostDaemon) -> None:
-        self.daemon = daemon
-        self.home = daemon.directory
-        self._programs = daemon.directory / "bin"
+    def __init__(self, host: Host) -> None:
+        self.host = host
+        self.cluster = host.cluster
 
     def settle(self) -> None:
-        """Have configuration and programs there before the first minute."""
-        values = {"name": self.daemon.name, "cluster_id": IDS[self.daemon.name], "kubeconfig": self.daemon.kubeconfig}
-        self.daemon.config.write_text(CONFIGURATION.format(**values))
-        self._programs.mkdir(exist_ok=True)
-        programs = {"kubectl": versions.program("kubectl"), "liqodctl": Path(sys.executable).with_name("liqodctl")}
-        for name, program in programs.items():
-            (self._programs / name).symlink_to(program)
+        """Have configuration, package and the cluster's key there before the first minute."""
+        self.host.furnish()
+        self.host.types(by_cluster(lines_of(INSTALL))[self.host.name][0])
+        values = {"name": self.host.name, "cluster_id": IDS[self.host.name]}
+        (self.host.debian.root / "etc/liqod/liqod.toml").write_text(CONFIGURATION.format(**values))
+        meta = {"name": IDENTITY_SECRET, "namespace": "liqo-system"}
+        secret = {"apiVersion": "v1", "kind": "Secret", "type": "Opaque", "metadata": meta}
+        namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "liqo-system"}}
+        self.cluster.apply(namespace, {**secret, "data": to_secret(key_of(self.host.name))})
 
-    def types(self, line: str, *, answers: Sequence[tuple[str, str]] = (), timeout: float = 120.0) -> str:
+    def types(self, line: str, *, answers: Sequence[tuple[str, str]] = (), timeout: float = 400.0) -> str:
         """Return what stays on the terminal of a line that is typed."""
-        cluster = self.daemon.cluster
-        env = {
-            "KUBECONFIG": str(cluster.kubeconfig),
-            "PATH": f"{self._programs}:{os.environ.get('PATH', os.defpath)}",
-            "HOME": str(self.home),
-        }
-        argv = [*process.entry(cluster.namespace), "sh", "-c", line]
-        shown = on_terminal(argv, timeout=timeout, answers=answers, env=env, cwd=self.home)
-        assert shown.status == 0, f"{line}: {shown.status}: {shown.text}"
+        script = f"cd /root\nexport NO_COLOR=1 TERM=xterm LC_ALL=C.UTF-8 {KUBECONFIG}\n{line}"
+        shown = on_terminal([*self.host.debian.entry(), "sh", "-c", script], timeout=timeout, answers=answers)
+        assert shown.status == 0, f"{line}: {shown.status}: {shown.text}\n{self.host.journal()[-6000:]}"
         return plain(shown.text)
 
 
@@ -110,19 +105,22 @@ class TranscriptTests(SynchronousTestCase):
     def setUp(self) -> None:
         cls = TranscriptTests
         if cls._testbed is None:
+            require(machine.missing() or ("" if shutil.which("dpkg-deb") else "dpkg-deb is not installed"))
             require_clusters()
             cls._testbed = Testbed(2, nodes=True, same_pod_cidr=True)
             atexit.register(cls._testbed.stop)
             cls._testbed.start()
             for number, name in enumerate((ROME, MILAN), 1):
-                cls.users[name] = User(HostDaemon(cls._testbed[number], name))
+                host = Host(name, cls._testbed[number])
+                atexit.register(host.debian.stop)
+                cls.users[name] = User(host)
                 cls.users[name].settle()
         self.steps: list[Step] = []
 
     def show(self, name: str, line: str, text: str = "", *, answers: Sequence[tuple[str, str]] = ()) -> str:
         """Have a user type a line, and keep what it prints."""
         printed = self.users[name].types(line, answers=answers)
-        self.steps.append(Step(name, line, printed, text))
+        self.steps.append(Step(name, line, settled(printed), text))
         return printed
 
     def until(self, what: str, done: Callable[[], Any]) -> None:
@@ -131,41 +129,26 @@ class TranscriptTests(SynchronousTestCase):
 
     def test_ten_minutes(self) -> None:
         """From two bare clusters to pods that run in the other one and back; the page has it word for word."""
-        rome, milan = (self.users[name].daemon for name in (ROME, MILAN))
-        self._install()
-        self._trust()
-        for daemon in (rome, milan):
-            self.until("the virtual node is Ready", partial(node_ready, daemon.cluster))
+        self._set_up()
+        for user in self.users.values():
+            self.until("the virtual node is Ready", partial(node_ready, user.cluster))
         self.until("the tunnel is up", self._is_connected)
         self._offload()
         self._end()
-        directory = rome.cluster.directory.parent
-        places = {str(user.home): "~" for user in self.users.values()} | {str(directory): "/tmp/clusters"}
-        kept = [*IDS.values(), *(user.daemon.cluster.address for user in self.users.values())]
-        made = page(DOCUMENT.read_text(), self.steps, Names(kept, places))
+        kept = [*IDS.values(), *(user.cluster.address for user in self.users.values())]
+        made = page(DOCUMENT.read_text(), self.steps, Names(kept, {"/root": "~"}))
         if os.environ.get("LIQOD_TRANSCRIPTS"):
             DOCUMENT.write_text(made)
         self.assertEqual(made, DOCUMENT.read_text(), "LIQOD_TRANSCRIPTS=1 writes the page")
 
-    def _install(self) -> None:
-        command = "liqodctl install --config liqod.toml --daemon-kubeconfig kubeconfig"
-        self.show(ROME, command, "## Install\n\nOn the host of each cluster, with an administrator's kubeconfig:")
-        self.users[MILAN].types(command)
-        for name, user in self.users.items():
-            meta = {"name": IDENTITY_SECRET, "namespace": "liqo-system"}
-            secret = {"apiVersion": "v1", "kind": "Secret", "type": "Opaque", "metadata": meta}
-            user.daemon.cluster.apply({**secret, "data": to_secret(key_of(name))})
-            user.daemon.start()
-        for name, other in ((ROME, MILAN), (MILAN, ROME)):
-            self.until("the other cluster is seen", partial(self._is_seen, name, other))
-        self.show(ROME, "liqodctl status", "The daemons run (`twistd -n liqod`, or the unit). What does rome see?")
-
-    def _trust(self) -> None:
-        self.show(ROME, "liqodctl discover", "## Trust each other\n\nBoth compare the words, over the telephone:")
-        self.show(MILAN, "liqodctl discover")
+    def _set_up(self) -> None:
+        lines = by_cluster(lines_of(INSTALL))
         yes = [("[y/N]", "y\n")]
-        self.show(ROME, "liqodctl trust milan", "They are the same. Each trusts the other:", answers=yes)
-        self.show(MILAN, "liqodctl trust rome --wait", answers=yes)
+        said = self.show(MILAN, lines[MILAN][-1], "## Set it up\n\nOn milan's host, first:", answers=yes)
+        token = said.split()[-1]
+        self.assertTrue(token.startswith("liqo1."), said)
+        text = "On rome's host, with the token that was printed:"
+        self.show(ROME, lines[ROME][-1].replace("TOKEN", token), text, answers=yes)
 
     def _offload(self) -> None:
         self.show(ROME, "liqodctl status", "## Borrow\n\nThe offer was accepted, and milan is a node:")
@@ -176,7 +159,7 @@ class TranscriptTests(SynchronousTestCase):
         self.show(ROME, line)
         self.until("the pods run", self._all_run)
         self.show(ROME, f"kubectl -n {NAMESPACE} get pods -o wide")
-        name = min(live_pods(self.users[ROME].daemon.cluster, "web"))
+        name = min(live_pods(self.users[ROME].cluster, "web"))
         self.until("there is a log", lambda: "hello" in self.users[ROME].types(f"kubectl -n {NAMESPACE} logs {name}"))
         self.show(ROME, f"kubectl -n {NAMESPACE} logs {name}", "Logs come from the other cluster, as does a shell:")
         self.show(ROME, f"kubectl -n {NAMESPACE} exec {name} -- hostname")
@@ -186,27 +169,22 @@ class TranscriptTests(SynchronousTestCase):
 
     def _end(self) -> None:
         self.show(ROME, f"liqodctl unoffload namespace {NAMESPACE} --wait", "## Bring them home")
-        self.until("nothing is at milan", lambda: not live_pods(self.users[MILAN].daemon.cluster, "web"))
+        self.until("nothing is at milan", lambda: not live_pods(self.users[MILAN].cluster, "web"))
         self.until("the pods run at home", self._all_at_home)
         self.show(ROME, f"kubectl -n {NAMESPACE} get pods -o wide")
         self.users[ROME].types(f"kubectl delete namespace {NAMESPACE} --timeout=120s", timeout=150.0)
 
-    def _is_seen(self, name: str, other: str) -> bool:
-        """Return whether a cluster shows the other one's key, and that it is in sight: it may have connected first."""
-        peer = peer_of(self.users[name].daemon.cluster, other)
-        return bool(peer["status"].get("seenFingerprint")) and condition(peer, "Discovered") == "True"
-
     def _is_connected(self) -> bool:
-        sides = [(self.users[name].daemon.cluster, other) for name, other in ((ROME, MILAN), (MILAN, ROME))]
+        sides = [(self.users[name].cluster, other) for name, other in ((ROME, MILAN), (MILAN, ROME))]
         tunnels = [cluster.get("tunnelendpoint", IDS[other]).get("status", {}).get("phase") for cluster, other in sides]
         return tunnels == ["Connected", "Connected"]
 
     def _all_run(self) -> bool:
-        rome, milan = (self.users[name].daemon.cluster for name in (ROME, MILAN))
+        rome, milan = (self.users[name].cluster for name in (ROME, MILAN))
         return offloaded(rome, milan, "web", PODS) is not None
 
     def _all_at_home(self) -> bool:
         """Return whether the pods run at home, and those that were away are no longer listed."""
-        rome = self.users[ROME].daemon.cluster
+        rome = self.users[ROME].cluster
         pods = rome.get("pods", "-n", NAMESPACE)["items"]
         return len(pods) == PODS and all(is_running(pod) for pod in pods) and len(live_pods(rome, "web")) == PODS

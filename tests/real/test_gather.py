@@ -139,6 +139,14 @@ class GatherTests(SynchronousTestCase):
             everything = "\n".join(found.values())
             self.assertEqual([mark for mark in (*MARKS, HIDDEN) if mark in everything], [])
             self.assertIn("LEFT-OUT.txt", found)
+            self.assertIn("liqod_build_info", found["host/metrics.txt"], found["LEFT-OUT.txt"])
+            for name in (
+                "host/readyz.txt",
+                "host/rules.txt",
+                "cluster/networkgateways.json",
+                "cluster/clusterfacts.json",
+            ):
+                self.assertIn(name.partition(".")[0], {one.partition(".")[0] for one in found})
 
     def test_3_events_are_there(self) -> None:
         """The planted events are in rome's archive, each without its secret: nothing was missed by being left out."""

@@ -26,7 +26,8 @@ from tests.real.path import (
 DB = "db"
 HOME = "home.example"
 """The domain of rome's cluster; milan's is cluster.local."""
-ENABLED = '\n[names]\nenabled = true\n[metrics]\nlisten = ""\n'
+AS_IT_COMES = '\n[metrics]\nlisten = ""\n'
+"""Nothing is said of names: the daemon that leads answers."""
 OF_NAMES = '\n[daemon]\nrole = "names"\n[names]\nslot = 2\n[metrics]\nlisten = ""\n'
 GLIBC = "mount --bind {file} /etc/resolv.conf && exec getent ahostsv4 {name}"
 
@@ -95,7 +96,7 @@ class NamesTests(PairTests):
 
     def test_01_servers(self) -> None:
         """Each tenant has two name services; the second one leads to a process of its own, with fewer rights."""
-        for daemon, extra in ((self.rome, ""), (self.milan, ENABLED)):
+        for daemon, extra in ((self.rome, ""), (self.milan, AS_IT_COMES)):
             daemon.config.write_text(daemon.config.read_text() + extra)
         text = self.rome.config.read_text()
         self.rome.config.write_text(text.replace("[cluster]\n", f'[cluster]\ndomain = "{HOME}"\n', 1))

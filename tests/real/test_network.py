@@ -246,9 +246,9 @@ class NetworkTests(PairTests):
         return True
 
     def name_called(self, cluster: Cluster, pod: str, namespace: str, name: str) -> str:
-        """Have a pod look a service up by its short name, and fetch a page from what it found."""
+        """Have a pod look a service up by its name at home, wherever it runs, and fetch a page from what it found."""
         said = cluster.kubectl(
-            "exec", "-n", namespace, pod, "--", "nslookup", "-type=a", f"{name}.{namespace}.svc.cluster.local"
+            "exec", "-n", namespace, pod, "--", "nslookup", "-type=a", f"{name}.{NAMESPACE}.svc.cluster.local"
         )
         address = re.findall(r"Address:\s+([0-9.]+)$", said, re.MULTILINE)[-1]
         return self.ask(cluster, pod, namespace, address)

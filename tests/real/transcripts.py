@@ -13,7 +13,7 @@ from typing import Final
 
 from attrs import define, field, frozen
 
-from tests.real.terminal import folded
+from tests.real.terminal import ROWS, folded
 
 DATE: Final = "2026-01-01T12:00:00Z"
 LENGTH: Final = "… "
@@ -31,6 +31,10 @@ _LENGTHS: Final = re.compile(r"(?<![\w.])\d+(?:\.\d+)? ?(?=(?:ms|s|seconds|min)\
 _PODS: Final = re.compile(rf"\b([a-z][a-z0-9-]*?)-([{ENDS}]{{8,10}})-([{ENDS}]{{5}})\b")
 _UIDS: Final = re.compile(r"\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b")
 _ADDRESSES: Final = re.compile(r"\b(10|172|192|240)\.(\d{1,3})\.(\d{1,3})\.(\d{1,3})\b(?!/)")
+
+
+_TOKENS: Final = re.compile(r"\bliqo1\.[\w-]+")
+_WAITING: Final = re.compile(r"(?m)^(ready: .*\n)(?:  .*\n)*(  .*\n)")
 
 
 @frozen
@@ -59,6 +63,7 @@ class Names:
         """Return a text without what differs; the length of a line may be another one then."""
         for place in sorted(self.places, key=len, reverse=True):
             text = text.replace(place, self.places[place])
+        text = _TOKENS.sub("liqo1.…", text)
         text = _DATES.sub(DATE, text)
         text = _PODS.sub(self._pod, text)
         text = _UIDS.sub(self._uid, text)
@@ -89,6 +94,11 @@ class Names:
             return found[0]
         network = f"{found[1]}.{found[2]}.{found[3]}"
         return self._named(f"address in {network}", found[0], lambda number: f"{network}.{number + 2}")
+
+
+def settled(text: str) -> str:
+    """Return what ``up`` printed with the last of what the daemon said while it started: how much it says differs."""
+    return _WAITING.sub(r"\1\2", text)
 
 
 def normalized(text: str, names: Names) -> str:
@@ -150,6 +160,10 @@ def page(head: str, steps: Sequence[Step], names: Names) -> str:
             parts += [step.text, ""]
         parts.append(f"{INDENT}{step.prompt}$ {names(step.typed)}")
         if step.printed:
-            parts += [f"{INDENT}{line}".rstrip() for line in folded(normalized(step.printed, names))]
+            lines = folded(normalized(step.printed, names))
+            parts += [f"{INDENT}{line}".rstrip() for line in lines]
+            # One row is that of the next prompt.
+            if (beyond := len(lines) - (ROWS - 1)) > 0:
+                parts += ["", f"These are {len(lines)} lines: the first {beyond} scrolled off the screen."]
         parts.append("")
     return "\n".join(parts).rstrip("\n") + "\n"

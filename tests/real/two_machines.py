@@ -1,152 +1,55 @@
-"""Two booted machines with the Debian package, peered by the README's own commands: networkd, a reboot, removal.
+"""Two booted machines with the Debian package, peered by the README's own commands: under load, a reboot, removal.
 
 Each machine is a Debian with systemd in a container, in the network namespace of the node of a real cluster: a control
-plane node, as far as liqod is concerned. The steps run in the order of their names.
+plane node, as far as liqod is concerned. The steps run in the order of their names. Between the lines of the README
+nothing is written on a machine: the image that it names is in a registry that the nodes ask, as those of a company ask
+its mirror. Figures are printed, and kept in ``.cache/figures/machines.txt``.
 """
 
 from __future__ import annotations
 
 import atexit
-import contextlib
-import os
 import shutil
-import subprocess
-import tempfile
+import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from pathlib import Path
 from typing import Any, ClassVar, Final
 
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.environment import require
 from tests.real.base import made_once, require_clusters
-from tests.real.chart_install import KINDS, MORE
+from tests.real.figures import keep
+from tests.real.load import Load
+from tests.real.machines import TABLES, Host
 from tests.real.path import deployment, eventually, is_running, live_pods, node_ready, offloaded, peer_of
-from tests.real.readme import BORROW, INSTALL, by_cluster, lines_of, undoing
-from tests.real.systemd_boot import LEFT_BEHIND, package
-from tests.real.terminal import on_terminal, plain
+from tests.real.readme import BORROW, INSTALL, OPERATIONS, SPLIT, by_cluster, lines_of, undoing, upgrading
+from tests.real.systemd_boot import package
 from tests.real.test_network import WEB, fetch
-from tests.testbed import machine, versions
-from tests.testbed.cluster import Cluster
-from tests.testbed.machine import Machine
-from tests.testbed.process import CommandFailed
+from tests.testbed import machine, mirror
 from tests.testbed.testbed import Testbed
 
 ROME: Final = "rome"
 MILAN: Final = "milan"
 NAMESPACE: Final = "shop"
+WORKLOAD: Final = "web"
+"""The README's own deployment."""
 SERVER: Final = "server"
 CLIENT: Final = "client"
-BESIDE: Final = ("wireguard-tools", "wireguard-go", "nftables", "conntrack", "polkitd", "ca-certificates")
-"""What the package recommends or suggests: installed before it, so that what it brings itself can be seen."""
-CONFIGURATION: Final = '[hosting]\nimage-pull-policy = "any"\n'
-"""The image of the tests is on the nodes already, and no registry has it."""
-NETWORK: Final = "[Match]\nName=eth0\n[Network]\nAddress={address}/24\nGateway=10.99.0.1\nLinkLocalAddressing=no\n"
-"""The host's own network, by systemd-networkd, as it is without it."""
-TABLES: Final = ("18951", "18952")
-"""The tables of routes that liqod's policy rules look up."""
-OF_PODS: Final = ("veth", "cni0", "table ip nat", "table ip6 nat", "table ip filter", "table ip6 filter")
-"""What the first pods of a node bring, which the network plugin makes and leaves."""
+IMAGE: Final = "busybox:1"
+APPS: Final = (WORKLOAD, SERVER, CLIENT)
+KUBECONFIG: Final = "export KUBECONFIG=/etc/kubernetes/admin.conf"
+LATER: Final = "0.2.0"
+"""The release that the package is upgraded to: one minor release later, with what this one has."""
 UNWANTED: Final = ("Traceback", "plugin cache", "Permission denied")
-VOLATILE: Final = (
-    *LEFT_BEHIND,
-    "./etc/resolv.conf",
-    "./var/lib/apt",
-    "./var/lib/private",
-    "./var/lib/systemd",
-)
-"""Where a running machine writes by itself."""
-YES: Final = [("[y/N]", "y\n")]
-
-
-class Host:
-    """A booted machine and the cluster that it is a node of, with its administrator at a terminal."""
-
-    def __init__(self, name: str, cluster: Cluster) -> None:
-        self.name = name
-        self.cluster = cluster
-        self.debian = Machine.create(Path(tempfile.mkdtemp()) / "root", netns=cluster.namespace, name=name)
-
-    def furnish(self) -> None:
-        """Have everything there that an administrator has before liqod comes, and boot."""
-        root = self.debian.root
-        self.debian.use_mirror()
-        (root / "etc/apt/apt.conf.d/99test").write_text('APT::Get::Assume-Yes "true";\nDPkg::Use-Pty "false";\n')
-        os.environ.setdefault("DEBIAN_FRONTEND", "noninteractive")
-        self.debian.chroot("apt-get", "update")
-        self.debian.chroot("apt-get", "install", "--no-install-recommends", *BESIDE)
-        # The machine's users are files that it changes: not their content, only that they are there, is compared.
-        self.debian.chroot("systemd-sysusers", "--inline", "u other -")
-        shutil.copy(package(), root / "root")
-        shutil.copy(versions.program("kubectl"), root / "usr/local/bin/kubectl")
-        (root / "etc/kubernetes").mkdir()
-        shutil.copy(self.cluster.kubeconfig, root / "etc/kubernetes/admin.conf")
-        (root / "etc/systemd/network/eth0.network").write_text(NETWORK.format(address=self.cluster.address))
-        self.debian.chroot("systemctl", "enable", "systemd-networkd")
-        # Without udev networkd never says that the network is online, and a unit that waits for that waits two minutes.
-        self.debian.chroot("systemctl", "mask", "systemd-networkd-wait-online.service")
-        self._boot()
-
-    def types(self, *lines: str, timeout: float = 400.0) -> str:
-        """Type lines at a terminal, in one shell; whatever is asked is answered with yes. Returns what stays there."""
-        script = "\n".join(("cd /root", "set -e", *lines))
-        shown = on_terminal([*self.debian.entry(), "sh", "-c", script], timeout=timeout, answers=YES)
-        assert shown.status == 0, f"{self.name}: {lines}: {shown.status}: {shown.text}"
-        return plain(shown.text)
-
-    def files(self) -> set[str]:
-        """Return path, mode, owner and target of everything in the machine but what it writes by itself."""
-        words = ["find", ".", "-xdev", "-printf", "%p %M %u %l\n"]
-        found = subprocess.run(words, cwd=self.debian.root, check=True, capture_output=True, text=True).stdout
-        # dpkg removes a directory that it shares with a package and that is empty.
-        return {line for line in found.splitlines() if not line.startswith((*VOLATILE, "./opt "))}
-
-    def objects(self) -> set[str]:
-        """Return what there is in the cluster of the kinds that an installation makes."""
-        found = self.cluster.get(f"{KINDS},{MORE},nodes", "-A")["items"]
-        names = {f"{one['kind']} {one['metadata'].get('namespace', '')}/{one['metadata']['name']}" for one in found}
-        return {name for name in names if not name.startswith(("Lease kube-", "Secret kube-"))}
-
-    def network(self) -> set[str]:
-        """Return the rules, tables and devices of the host's network, without those of pods."""
-        rules = [self.cluster.run(["ip", f"-{version}", "rule"]) for version in "46"]
-        tables = self.cluster.run(["nft", "list", "tables"])
-        devices = self.cluster.run(["ip", "-brief", "link"])
-        lines = "\n".join((*rules, tables, *(line.split()[0] for line in devices.splitlines()))).splitlines()
-        return {line.strip() for line in lines if not line.startswith(OF_PODS)}
-
-    def journal(self) -> str:
-        """Return what the services of liqod wrote since the machine booted."""
-        return self.debian.run("journalctl", "--no-pager", "--output=cat", "--unit=liqod*")
-
-    def reboot(self) -> None:
-        """Reboot the machine; the kernel forgets what a reboot makes it forget, although the cluster's node goes on."""
-        self.debian.reboot(self._forget)
-        self._unlock()
-
-    def _boot(self) -> None:
-        self.debian.boot()
-        self._unlock()
-
-    def _unlock(self) -> None:
-        # In a container these are read-only, on a host they are not.
-        self.debian.run("mount", "-o", "remount,bind,rw", "/proc/sys", ok=False)
-
-    def _forget(self) -> None:
-        for version in "46":
-            for line in self.cluster.run(["ip", f"-{version}", "rule"]).splitlines():
-                if line.split()[-1] in TABLES or any(f"lookup {table}" in line for table in TABLES):
-                    self.cluster.run(["ip", f"-{version}", "rule", "del", "priority", line.partition(":")[0]])
-            for table in TABLES:
-                with contextlib.suppress(CommandFailed):
-                    self.cluster.run(["ip", f"-{version}", "route", "flush", "table", table])
-        for line in self.cluster.run(["nft", "list", "tables"]).splitlines():
-            if "liqod" in line:
-                self.cluster.run(["nft", "delete", *line.split()])
-        for line in self.cluster.run(["ip", "-brief", "link"]).splitlines():
-            if line.startswith("liqod"):
-                self.cluster.run(["ip", "link", "del", line.split()[0]])
+FIGURES: Final = "machines"
+SPLIT_UNITS: Final = {"liqod-control": "liqod", "liqod-network": "liqod-network", "liqod-names": "liqod-names"}
+"""The units of a split daemon, each with its user."""
+NAMES: Final = '[names]\nenabled = true\nupstream = ["192.0.2.53"]\n'
+"""For the process that answers for names; the test clusters have no DNS that it could ask."""
+NETWORK_RIGHTS: Final = 1 << 12 | 1 << 13
+"""CAP_NET_ADMIN and CAP_NET_RAW, as /proc shows them."""
 
 
 class MachinesTests(SynchronousTestCase):
@@ -154,6 +57,7 @@ class MachinesTests(SynchronousTestCase):
 
     _hosts: ClassVar[dict[str, Host]] = {}
     _before: ClassVar[dict[str, tuple[set[str], set[str], set[str]]]] = {}
+    _begin: ClassVar[float] = 0.0
 
     def setUp(self) -> None:
         made_once(MachinesTests, self._make)
@@ -164,8 +68,16 @@ class MachinesTests(SynchronousTestCase):
         require_clusters()
         testbed = Testbed(2, nodes=True, same_pod_cidr=True)
         atexit.register(testbed.stop)
-        testbed.start()
+        with ThreadPoolExecutor(3) as beside:
+            packages = [beside.submit(package, release, compression="gzip") for release in ("", LATER)]
+            testbed.start()
+            for built in packages:
+                built.result()
+        images = mirror.made(testbed.lan, testbed.directory)
+        images.start()
+        atexit.register(images.stop)
         for number, name in enumerate((ROME, MILAN), 1):
+            mirror.use(testbed[number])
             host = self._hosts[name] = Host(name, testbed[number])
             atexit.register(host.debian.stop)
             host.furnish()
@@ -207,41 +119,80 @@ class MachinesTests(SynchronousTestCase):
         self.assertIn("liqod", journal)
         self.assertEqual([word for word in UNWANTED if word in journal], [], journal[-8000:])
 
+    def loaded(self) -> Load:
+        """Return load between the clusters that flows, and ends with the test."""
+        load = Load(self.rome.cluster, self.milan.cluster, APPS)
+        self.addCleanup(load.stop)
+        load.start(CLIENT, SERVER)
+        return load
+
+    def is_another_process(self, host: Host, unit: str, before: str) -> bool:
+        """Tell whether a unit runs, and as another process than before."""
+        return host.show(unit, "ActiveState") == "active" and host.show(unit, "MainPID") not in ("0", before)
+
     def test_01_peer(self) -> None:
         """The README's commands, word for word: the package on both, and a token from the one to the other."""
         lines = by_cluster(lines_of(INSTALL))
         self.assertEqual(set(lines), {ROME, MILAN})
         self.assertEqual([len(each) for each in lines.values()], [3, 3])
+        type(self)._begin = time.monotonic()
         token = ""
         for host in (self.milan, self.rome):
-            install, *others = lines[host.name]
-            self.assertTrue(install.startswith("apt install "), install)
-            host.types(install)
-            (host.debian.root / "etc/liqod/liqod.toml").write_text(CONFIGURATION)
-            said = host.types(*(line.replace("TOKEN", token) for line in others)).splitlines()
+            said = host.types(*(line.replace("TOKEN", token) for line in lines[host.name])).splitlines()
             token = said[-1].strip()
+        for host in (self.milan, self.rome):
             for question in ("is-active", "is-enabled"):
                 host.debian.run("systemctl", question, "liqod.service")
+            keep(
+                FIGURES,
+                f"{host.name}: {host.typed[-1][1]:.1f} s for its {len(lines[host.name])} lines of the README",
+            )
         self.are_peered()
+        keep(
+            FIGURES,
+            f"{time.monotonic() - self._begin:.1f} s from the first command until both are peered with a tunnel",
+        )
 
     def test_02_a_pod_runs_there(self) -> None:
-        """A namespace that is offloaded as the README says: a pod runs in the other cluster, and one here calls it."""
-        lines = lines_of(BORROW)
-        self.rome.types("export KUBECONFIG=/etc/kubernetes/admin.conf", *lines[:2])
-        offloading = [line for line in lines if f"namespace {NAMESPACE}" in line]
-        self.assertEqual(len(offloading), 2)
-        self.rome.types("export KUBECONFIG=/etc/kubernetes/admin.conf", *offloading)
+        """The README's lines for who borrows, word for word: a pod of its deployment runs at milan, seconds later."""
+        self.rome.types(KUBECONFIG, *lines_of(BORROW))
+        self.until("a pod runs at milan", partial(self._running, 1, there=True))
+        seconds = time.monotonic() - self._begin
+        keep(FIGURES, f"{seconds:.1f} s from the first command to the first pod Running in the other cluster")
+        keep(FIGURES, f"{sum(spent for _, spent in self.rome.typed):.1f} s of rome's commands in all")
+        self.until("all pods run", partial(self._running, 3, there=False))
+
+    def _running(self, count: int, *, there: bool) -> bool:
+        """Tell whether so many pods of the README's deployment run, or so many of them at milan."""
+        pods = live_pods(self.milan.cluster if there else self.rome.cluster, WORKLOAD)
+        here = live_pods(self.rome.cluster, WORKLOAD)
+        return sum(is_running(pod) and is_running(here[name]) for name, pod in pods.items()) >= count
+
+    def test_03_pod_calls_pod(self) -> None:
+        """A pod at home gets the page of an offloaded one."""
         server, client = deployment(SERVER, 1), deployment(CLIENT, 1)
         for one in (server, client):
-            one["spec"]["template"]["spec"]["containers"][0]["command"] = ["sh", "-c", WEB]
+            container = one["spec"]["template"]["spec"]["containers"][0]
+            container |= {"command": ["sh", "-c", WEB], "image": IMAGE, "imagePullPolicy": "Always"}
         client["spec"]["template"]["spec"]["nodeSelector"] = {"kubernetes.io/hostname": self.rome.cluster.node_name}
         self.rome.cluster.apply(server, client)
         self.until("the server runs at milan", lambda: offloaded(self.rome.cluster, self.milan.cluster, SERVER, 1))
         self.until("the client runs", lambda: all(map(is_running, live_pods(self.rome.cluster, CLIENT).values())))
         self.until("the client gets the page", self.pod_calls_pod)
 
-    def test_03_networkd(self) -> None:
-        """systemd-networkd, restarted beside the tunnel on both hosts: the rules are there, and packets pass again."""
+    def test_04_verified(self) -> None:
+        """systemd has nothing against any unit of the package, with all programs where the units name them."""
+        listed = self.rome.debian.run("dpkg", "--listfiles", "liqod").split()
+        installed = [path for path in listed if path.startswith("/lib/systemd/system/")]
+        units = [name for path in installed if (name := path.rpartition("/")[2]).endswith(".service")]
+        self.assertEqual(len(units), 6, units)
+        words = ["systemd-analyze", "verify", *(name.replace("@", "@liqod") for name in units)]
+        said = self.rome.debian.run("sh", "-c", f"{' '.join(words)} 2>&1", ok=False)
+        self.assertEqual([line for line in said.splitlines() if "liqod" in line], [])
+
+    def test_05_networkd(self) -> None:
+        """systemd-networkd, restarted beside the tunnel on both hosts: rules and connection are there, packets pass."""
+        load = self.loaded()
         for host in (self.rome, self.milan):
             rules = self.rules(host)
             self.assertNotEqual(rules, set())
@@ -249,12 +200,85 @@ class MachinesTests(SynchronousTestCase):
             host.debian.run("systemctl", "is-active", "systemd-networkd.service")
             self.until("the rules are there", partial(self._has, host, rules))
             self.until("the client gets the page", self.pod_calls_pod)
+        keep(FIGURES, f"systemd-networkd restarted on both hosts: {load.assert_unharmed()}")
         self.are_peered()
 
     def _has(self, host: Host, rules: set[str]) -> bool:
         return self.rules(host) == rules
 
-    def test_04_reboot(self) -> None:
+    def test_06_restart(self) -> None:
+        """The service restarts on both hosts while data flows: no pod restarts, and the connection goes on."""
+        load = self.loaded()
+        for host in (self.rome, self.milan):
+            before = host.show("liqod", "MainPID")
+            host.debian.run("systemctl", "restart", "liqod")
+            self.until("another process runs", partial(self.is_another_process, host, "liqod", before))
+            load.flows()
+        self.are_peered()
+        keep(FIGURES, f"systemctl restart liqod on both hosts: {load.assert_unharmed()}")
+
+    def test_07_upgraded_and_back(self) -> None:
+        """A later package and back to the earlier one, as the guide has it, on both hosts while data flows."""
+        load = self.loaded()
+        for built in (package(LATER, compression="gzip"), package(compression="gzip")):
+            release = built.name.split("_")[1].partition("-")[0]
+            for host in (self.rome, self.milan):
+                before, tunnel = host.show("liqod", "MainPID"), host.show("liqod-tunnel@liqod", "MainPID")
+                shutil.copy(built, host.debian.root / "root" / f"liqod_{release}.deb")
+                lines = upgrading("Debian package")[0 if release == LATER else 1]
+                host.types(KUBECONFIG, *(line.replace("NEW", release).replace("OLD", release) for line in lines))
+                spent = host.typed[-1][1]
+                (host.debian.root / "root" / f"liqod_{release}.deb").unlink()
+                self.until("another process runs", partial(self.is_another_process, host, "liqod", before))
+                self.assertEqual(host.show("liqod-tunnel@liqod", "MainPID"), tunnel)
+                said = host.debian.run("dpkg-query", "--show", "--showformat=${Version}", "liqod")
+                self.assertEqual(said, f"{release}-1")
+                self.assertIn(release, host.debian.run("liqodctl", "--version"))
+                load.flows()
+                keep(FIGURES, f"{host.name}: {spent:.1f} s for {'; '.join(lines)}, with {release}")
+            self.are_peered()
+            keep(FIGURES, f"package {release} on both hosts: {load.assert_unharmed()}")
+        for host in (self.rome, self.milan):
+            self.assert_clean(host)
+
+    def test_08_tunnel_ends(self) -> None:
+        """Where wireguard-go ends, or hangs after its device is gone, it is started again, and pods talk again."""
+        unit = "liqod-tunnel@liqod"
+        for signal in ("TERM", "STOP"):
+            before = self.rome.show(unit, "MainPID")
+            self.rome.debian.run("kill", f"-{signal}", before)
+            if signal == "STOP":
+                self.rome.debian.run("ip", "link", "del", "liqod")
+            self.until("it runs again", partial(self.is_another_process, self.rome, unit, before))
+            self.until("the client gets the page", self.pod_calls_pod)
+            self.are_peered()
+
+    def test_09_split(self) -> None:
+        """At milan three processes instead of one, by the package's units: ready, bounded, tunnel and journal good."""
+        configuration = self.milan.debian.root / "etc/liqod/liqod.toml"
+        configuration.write_text(configuration.read_text().replace("[names]\n", NAMES))
+        self.milan.types(*lines_of(SPLIT, OPERATIONS))
+        for unit, user in SPLIT_UNITS.items():
+            self.assertEqual(self.milan.show(unit, "ActiveState"), "active", unit)
+            process = self.milan.show(unit, "MainPID")
+            self.assertEqual(self.milan.debian.run("ps", "-o", "user:20=", "-p", process).strip(), user)
+            status = self.milan.debian.run("cat", f"/proc/{process}/status")
+            found = {key: value.strip() for key, _, value in (line.partition(":") for line in status.splitlines())}
+            rights = NETWORK_RIGHTS if unit == "liqod-network" else 0
+            self.assertEqual(
+                (int(found["CapEff"], 16), int(found["CapBnd"], 16), found["NoNewPrivs"], found["Seccomp"]),
+                (rights, rights, "1", "2"),
+                unit,
+            )
+            self.assertEqual(self.milan.show(unit, "NRestarts"), "0")
+        self.assertEqual(self.milan.debian.run("systemctl", "is-active", "liqod", ok=False).strip(), "inactive")
+        self.until("the client gets the page", self.pod_calls_pod)
+        self.are_peered()
+        self.assertEqual(self.milan.show("liqod-network-tunnel@liqod", "ActiveState"), "active")
+        self.assertEqual(self.milan.show("liqod-network-tunnel@liqod", "User"), "liqod-network")
+        self.assert_clean(self.milan)
+
+    def test_10_reboot(self) -> None:
         """rome reboots: service, peering and tunnel are back by themselves, and the same pods talk again."""
         uids = {pod["metadata"]["uid"] for pod in live_pods(self.rome.cluster, SERVER).values()}
         rules = self.rules(self.rome)
@@ -266,26 +290,27 @@ class MachinesTests(SynchronousTestCase):
         self.until("the client gets the page", self.pod_calls_pod)
         self.assertEqual({pod["metadata"]["uid"] for pod in live_pods(self.rome.cluster, SERVER).values()}, uids)
 
-    def test_05_journal(self) -> None:
+    def test_11_journal(self) -> None:
         """Neither journal has a traceback, nor any other trouble of the service."""
         for host in (self.rome, self.milan):
             self.assert_clean(host)
 
-    def test_06_removed(self) -> None:
+    def test_12_removed(self) -> None:
         """The README's undo, and the package purged: files, objects and networks are what they were before."""
-        kubeconfig = "export KUBECONFIG=/etc/kubernetes/admin.conf"
-        self.rome.types(kubeconfig, undoing("unoffload"))
+        self.rome.types(KUBECONFIG, undoing("unoffload"))
         self.rome.cluster.kubectl("delete", "namespace", NAMESPACE, "--timeout=180s", timeout=200)
-        self.rome.types(kubeconfig, undoing("unpeer"))
+        self.rome.types(KUBECONFIG, undoing("unpeer"))
         for host in (self.rome, self.milan):
             self.assert_clean(host)
-            host.types(kubeconfig, undoing("down"))
+            host.types(KUBECONFIG, undoing("down"))
             host.types("apt purge liqod")
         for host in (self.rome, self.milan):
             files, objects, network = self._before[host.name]
             self.assertEqual(host.files() ^ files, set(), host.name)
             self.until("the objects are what they were", partial(self._is, host.objects, objects))
             self.until("the network is what it was", partial(self._is, host.network, network))
+            counted = f"{len(files)} files, {len(objects)} objects, {len(network)} rules, tables and devices"
+            keep(FIGURES, f"{host.name}, removed: {counted}, as before the installation")
 
     def _is(self, now: Callable[[], set[str]], before: set[str]) -> bool:
         self.assertEqual(now() ^ before, set())

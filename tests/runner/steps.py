@@ -100,6 +100,8 @@ NIGHTLY: Final = frozenset(
         "tests.real.test_three",
         "tests.real.test_unpeer_network",
         "tests.real.test_variations",
+        # What the evaluator of the unit tests shows of every rule, for one of each policy.
+        "tests.real.test_weakened_policies",
         "tests.real.test_wan",
         "tests.real.test_two_lenders",
         # Real programs, and set-ups whose programs are built for them alone: parts of the night of their own.

@@ -141,6 +141,8 @@ class Side:
                 webhook=schema.WebhookSettings(listen="tcp:5873"),
                 metrics=schema.MetricsSettings(listen=""),
                 network=schema.NetworkSettings(mode="none", service_cidrs=["10.96.0.0/16"]),
+                # There is no UDP here, and no DNS.
+                names=schema.NamesSettings(enabled=False),
             )
         )
         self.api = Process(network, self.api_address, f"{name}-api")

@@ -13,7 +13,7 @@ from typing import Any
 
 from attrs import frozen
 
-from tests.testbed import cni, controlplane, dns, kwok, node, process, versions
+from tests.testbed import cni, controlplane, dns, egress, kwok, node, process, versions
 from tests.testbed.asking import Asker
 from tests.testbed.controlplane import Addresses, wait
 from tests.testbed.host import Host, remove_cgroups
@@ -36,7 +36,9 @@ class Shape:
     ("46", "64"); clusters with further nodes have "4". ``nodeless``: the numbers of clusters that have no real node all
     the same; kube-proxy runs on their host. ``snapshotter``: how containerd lays out images. ``kubernetes``: the
     releases of one cluster after the other and again. ``plugin``: what joins pods and nodes. ``aggregated``: other API
-    servers may stand behind the cluster's.
+    servers may stand behind the cluster's. ``tunnelled``: the numbers of clusters whose API server reaches nodes and
+    Services as that of k3s does, by a proxy. ``authorization``: the modes of the API server, of one cluster after the
+    other and again.
     """
 
     nodes: bool = True
@@ -54,6 +56,8 @@ class Shape:
     kubernetes: Sequence[str] = (versions.KUBERNETES,)
     plugin: str = cni.BRIDGE
     aggregated: bool = False
+    tunnelled: Sequence[int] = ()
+    authorization: Sequence[str] = (controlplane.AUTHORIZED,)
 
 
 class Cluster:
@@ -80,6 +84,7 @@ class Cluster:
         self.workers = [Worker(self, number, leased=leased) for number in range(1, count + 1)]
         self.seconds = 0.0
         self._daemons: list[Process] = []
+        self._tunnels: Process | None = None
         self._asker = Asker(self.address, self.namespace, directory)
 
     @property
@@ -99,6 +104,8 @@ class Cluster:
             "audit": self.shape.audit,
             "audit_pods": self.shape.audit_pods,
             "aggregated": self.shape.aggregated,
+            "tunnelled": self.index in self.shape.tunnelled,
+            "authorization": self.shape.authorization[(self.index - 1) % len(self.shape.authorization)],
             "version": self.version,
         }
 
@@ -132,6 +139,8 @@ class Cluster:
                 if self.has_node
                 else None
             )
+            if self.index in self.shape.tunnelled:
+                self.start_tunnels()
             self._daemons += controlplane.start_api(self.host, self.addresses, **self.api_options)
             self._wait("the API server", lambda: self.kubectl("get", "--raw=/readyz") == "ok")
             self._daemons += controlplane.start_controllers(
@@ -159,6 +168,15 @@ class Cluster:
             self._daemons += worker.join(authority, archive)
             self._wait(f"the node {worker.node_name}", lambda name=worker.node_name: self._node_ready(name))
         self.seconds = time.monotonic() - begin
+
+    def start_tunnels(self) -> None:
+        """Start the proxy by which a tunnelled API server reaches the cluster, or start it again with an empty table.
+
+        The cluster's own node has a tunnel, as the agent on a server of k3s.
+        """
+        if self._tunnels is not None:
+            self._tunnels.stop()
+        self._tunnels = egress.start(self.host, self.address, [self.node_name])
 
     def pod_cidr(self, name: str) -> str:
         """Return the network of the pods of a node, or nothing while it has none."""

@@ -10,11 +10,13 @@ from typing import Final
 
 from attrs import frozen
 
-from tests.testbed import certs, versions
+from tests.testbed import certs, egress, versions
 from tests.testbed.host import Host
 from tests.testbed.process import CommandFailed, Process
 
 PROGRAMS: Final = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler")
+AUTHORIZED: Final = "Node,RBAC"
+"""How the API server authorizes where nothing else is wanted."""
 AUDIT_LOG: Final = "audit.jsonl"
 """What the API server notes about requests, one JSON object in a line, in the cluster's directory."""
 
@@ -100,12 +102,15 @@ def start_api(
     audit: bool = False,
     audit_pods: bool = False,
     aggregated: bool = False,
+    tunnelled: bool = False,
+    authorization: str = AUTHORIZED,
     version: str = versions.KUBERNETES,
 ) -> list[Process]:
     """Start etcd and the API server; with ``audit`` it notes every request of others than the cluster's own parts.
 
     With ``audit_pods`` it also notes, with their content, the pods that anybody makes, and to which nodes they go. With
-    ``aggregated`` it says to API servers behind it for whom it asks, as those with rights of their own want it.
+    ``aggregated`` it says to API servers behind it for whom it asks, as those with rights of their own want it. With
+    ``tunnelled`` it reaches kubelets and Services by the proxy of ``egress``, which the caller starts.
     """
     d = host.directory
     client = "http://127.0.0.1:2379"
@@ -127,7 +132,7 @@ def start_api(
         f"--tls-cert-file={d}/apiserver.crt",
         f"--tls-private-key-file={d}/apiserver.key",
         f"--cert-dir={d}/apiserver",
-        "--authorization-mode=Node,RBAC",
+        f"--authorization-mode={authorization}",
         f"--service-account-key-file={d}/sa.pub",
         f"--service-account-signing-key-file={d}/sa.key",
         "--service-account-issuer=https://kubernetes.default.svc",
@@ -148,6 +153,8 @@ def start_api(
             f"--proxy-client-cert-file={d}/front-proxy.crt",
             f"--proxy-client-key-file={d}/front-proxy.key",
         ]
+    if tunnelled:
+        api.append(f"--egress-selector-config-file={egress.write_configuration(d)}")
     if audit:
         rules = [*([_AUDITED_PODS] if audit_pods else []), *_AUDIT_RULES]
         (d / "audit.json").write_text(json.dumps({**_AUDIT_POLICY, "rules": rules}))

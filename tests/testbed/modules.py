@@ -56,8 +56,8 @@ PROGRAMS: Final[Mapping[str, Wanted]] = MappingProxyType(
         ),
     }
 )
-OWN: Final = ("home-client",)
-"""Programs of our own around client-go: their source is in ``gomod/``, without a ``go.sum``."""
+OWN: Final = ("home-client", "cloud-lifecycle")
+"""Programs of our own around Kubernetes' libraries: their source is in ``gomod/``, without a ``go.sum``."""
 
 
 def module_text(tools: Sequence[str], required: Mapping[str, str], replaced: Mapping[str, str]) -> str:

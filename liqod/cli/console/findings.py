@@ -33,14 +33,14 @@ def good(group: str, text: str) -> Finding:
     return Finding(group, "good", text)
 
 
-def warning(group: str, text: str, hint: str) -> Finding:
+def warning(group: str, text: str, hint: str, code: str = "") -> Finding:
     """Return a warning: liqod works, but not as well as it could."""
-    return Finding(group, "warning", text, hint)
+    return Finding(group, "warning", text, hint, code)
 
 
-def bad(group: str, text: str, hint: str) -> Finding:
+def bad(group: str, text: str, hint: str, code: str = "") -> Finding:
     """Return a failed check: liqod does not work."""
-    return Finding(group, "bad", text, hint)
+    return Finding(group, "bad", text, hint, code)
 
 
 def failed(findings: Iterable[Finding]) -> bool:

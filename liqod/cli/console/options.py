@@ -7,7 +7,7 @@ import functools
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 import attrs
 import click
@@ -115,6 +115,19 @@ _CLUSTER = (
     click.option("--context", metavar="NAME", shell_complete=complete.contexts, help="Context in the kubeconfig."),
     click.option("--kubeconfig", metavar="FILE", help="Kubeconfig of your own cluster."),
 )
+
+
+def watch_option(command: Command) -> Command:
+    """Add --watch, an argument ``watch``; ``refuse_watch`` and ``Session.again`` go with it."""
+    help_text = "Show it again every two seconds, until Ctrl-C."
+    wrapped: Any = command
+    return cast("Command", click.option("-w", "--watch", is_flag=True, help=help_text)(wrapped))
+
+
+def refuse_watch(options: Options, watch: bool) -> None:
+    """Refuse --watch where one document is asked for. Raises UsageError."""
+    if watch and options.is_document:
+        raise click.UsageError("--watch is for people; it goes with -o table and -o wide only")
 
 
 def wait_options(default: bool, seconds: float) -> Callable[[Command], Command]:

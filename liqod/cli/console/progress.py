@@ -33,6 +33,10 @@ class Progress:
 
     def __exit__(self, failed: object, *_: object) -> None:
         self._next.cancel()
+        self.clear()
+
+    def clear(self) -> None:
+        """Take the running clock away, for a line that is printed by others and would go on in the same row."""
         if self._shown and self._live:
             sys.stderr.write("\r\x1b[K")
             sys.stderr.flush()
@@ -45,8 +49,7 @@ class Progress:
         """Print a line that stays, above the running clock."""
         if self._off:
             return
-        if self._shown and self._live:
-            sys.stderr.write("\r\x1b[K")
+        self.clear()
         terminal.echo_wrapped(text, style, hanging="  ", err=True)
 
     def _tick(self) -> None:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import attrs
 import click
 from twisted.internet.defer import Deferred
 from twisted.internet.defer import TimeoutError as DeferTimeout
+from twisted.internet.task import deferLater
 
 from liqod.cli.console import errors, terminal
 from liqod.cli.console.errors import CliError
@@ -28,6 +29,8 @@ from liqod.kube.connection import config as kube_config
 from liqod.kube.errors import KubeError
 
 T = TypeVar("T")
+WATCH_INTERVAL: Final = 2.0
+"""Seconds between two looks of --watch."""
 
 
 @attrs.frozen
@@ -98,6 +101,20 @@ class Session(Output):
     reactor: Reactor = attrs.field(kw_only=True)
     client: Client = attrs.field(kw_only=True)
     settings: Settings = attrs.field(kw_only=True)
+
+    async def again(self, watch: bool, read: Callable[[], Awaitable[Callable[[], object]]]) -> None:
+        """Read and show once, or with ``watch`` every two seconds until Ctrl-C, each time in the place of the last.
+
+        What ``read`` returns shows what was read. Only then what was shown before goes: without an answer it stays.
+        """
+        while True:
+            show = await read()
+            if watch and terminal.width() is not None:
+                terminal.clear_screen()
+            show()
+            if not watch:
+                return
+            await deferLater(self.reactor, WATCH_INTERVAL)
 
     def confirm(self, question: str) -> None:
         """Ask for confirmation; not in a dry run. Raises CliError as ``terminal.confirm``."""

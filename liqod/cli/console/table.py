@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
@@ -63,12 +64,18 @@ def display_width(text: str) -> int:
 
 
 def fold(text: str, width: int) -> list[str]:
-    """Return a text in lines of at most ``width`` columns, broken at spaces where there are any."""
+    """Return a text in lines of at most ``width`` columns, broken at spaces and after commas where there are any."""
     if display_width(text) <= width:
         return [text]
     # Wide characters count twice, so half as many are certain to fit.
     room = width if text.isascii() else max(1, width // 2)
-    return textwrap.wrap(text, max(1, room), break_on_hyphens=False) or [""]
+    return _Folding(max(1, room), break_on_hyphens=False).wrap(text) or [""]
+
+
+class _Folding(textwrap.TextWrapper):
+    """Breaks lists without spaces after their commas, rather than inside of words."""
+
+    wordsep_simple_re = re.compile(r"([\t\n\v\f\r ]+|(?<=,)(?=\S))")
 
 
 def _total(widths: Iterable[int]) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable
+from functools import partial
 from typing import Any, Final, TypeVar
 from urllib.parse import quote, urlencode
 
@@ -16,7 +17,7 @@ from twisted.internet.task import deferLater
 
 from liqod.cli.console import complete, errors
 from liqod.cli.console.errors import CliError
-from liqod.cli.console.options import Options, cluster_options
+from liqod.cli.console.options import Options, cluster_options, refuse_watch, watch_option
 from liqod.cli.console.progress import Progress
 from liqod.cli.console.session import Output, Session, in_cluster
 from liqod.cli.network.netcheck import first_of
@@ -53,8 +54,9 @@ COLUMNS: Final = {"path": "PATH", "target": "TO", "time": "MIN/MEDIAN/MAX MS", "
 @click.command()
 @click.argument("peer", metavar="PEER", shell_complete=complete.peers)
 @click.option("--count", type=click.IntRange(1, 100), default=5, show_default=True, help="Attempts on each path.")
+@watch_option
 @cluster_options
-def ping(options: Options, peer: str, count: int) -> None:
+def ping(options: Options, peer: str, count: int, watch: bool) -> None:
     """Measure round trips and loss on each path to a peer.
 
     "own API" is a request to this cluster's API server, for comparison. "session" opens and closes a TCP connection to
@@ -66,8 +68,10 @@ def ping(options: Options, peer: str, count: int) -> None:
     Example:
       liqodctl ping milan --count 20
     """
+    refuse_watch(options, watch)
+    last: list[tuple[dict[str, Any], bool]] = []
 
-    async def work(session: Session) -> tuple[dict[str, Any], bool]:
+    async def read(session: Session) -> Callable[[], None]:
         facts = await cluster_records(session)
         cluster = find(peer, facts.peers)
         problems = [one for one in problems_of(facts, cluster.metadata.name) if one.severity != "info"]
@@ -75,18 +79,22 @@ def ping(options: Options, peer: str, count: int) -> None:
             measured = await _measure(session, facts, cluster, count)
         causes = [{"code": one.code, "cause": one.cause, "advice": advice_of(one)} for one in problems]
         result = {"peer": label(cluster), "paths": [as_row(one) for one in measured], "problems": causes}
-        return result, unanswered(measured) or any(one.severity == "error" for one in problems)
+        last[:] = [(result, unanswered(measured) or any(one.severity == "error" for one in problems))]
+        return partial(_show, session, result)
 
-    result, failed = in_cluster(options, work)
-    output = Output(options)
-    output.table([shown(row) for row in result["paths"]], COLUMNS)
-    for cause in result["problems"]:
-        output.say(f"{cause['code']}: {cause['cause']}", "yellow")
-    output.publish(result)
+    in_cluster(options, lambda session: session.again(watch, partial(read, session)))
+    ((result, failed),) = last
     if failed:
         advice = next((cause["advice"] for cause in result["problems"] if cause["advice"]), "")
         hint = advice or f"`liqodctl explain peer {result['peer']}` and `liqodctl netcheck {result['peer']}` show more"
         raise CliError(errors.CHECK, f"not every path to {result['peer']} works", hint)
+
+
+def _show(output: Output, result: dict[str, Any]) -> None:
+    output.table([shown(row) for row in result["paths"]], COLUMNS)
+    for cause in result["problems"]:
+        output.say(f"{cause['code']}: {cause['cause']}", "yellow")
+    output.publish(result)
 
 
 async def _measure(session: Session, facts: ClusterRecords, cluster: ForeignCluster, count: int) -> list[PathTimes]:

@@ -18,8 +18,10 @@ from liqod.cli.status.peers import find, label
 from liqod.config.schema import HostingSettings
 from liqod.hosting.shadowpods.quota import resource_requests
 from liqod.hosting.tenants import bounds, grants
+from liqod.hosting.tenants.admission import pod_shape
 from liqod.hosting.tenants.contract import Contract
 from liqod.hosting.tenants.namespaces import selector
+from liqod.hosting.tenants.policies import MAX_DESTINATIONS, MAX_PORTS
 from liqod.hosting.tenants.quota.content_bounds import GROWTH, most_contents
 from liqod.hosting.tenants.quota.levels import at_level, level_of
 from liqod.hosting.tenants.quota.record_bounds import BYTES, most_records
@@ -37,12 +39,23 @@ from liqod.kube.resources import (
     SHADOWNETWORKPOLICYSETS,
     SHADOWPODS,
 )
-from liqod.model.names import MANAGED_BY_LABEL, MANAGED_BY_SHADOWPOD, ORIGIN_LABEL
+from liqod.model.ingress_path import MAX_MATCHES, MAX_ROUTE_RULES
+from liqod.model.names import (
+    FULL_CONTENTS_LABEL,
+    FULL_LABEL,
+    HELD_WRITES_LABEL,
+    MANAGED_BY_LABEL,
+    MANAGED_BY_SHADOWPOD,
+    ORIGIN_LABEL,
+)
 from liqod.model.objects import quantity
 from liqod.model.objects.granted_namespace import granted_to, is_tenant_namespace
-from liqod.model.objects.meta import Object
+from liqod.model.objects.meta import Object, find_condition
+from liqod.model.objects.portable_metadata import MAX_ANNOTATIONS_SIZE, MAX_KEYS
 from liqod.model.objects.quantity import Resources
-from liqod.model.records.views import ForeignCluster
+from liqod.model.records.views import MAX_POD_BYTES, ForeignCluster
+from liqod.peering.records.status import LIMITS
+from liqod.peering.session.usage import SHARES
 
 CONTENTS = "config maps and secrets"
 COLUMNS = {"of": "OF", "what": "WHAT", "used": "USED", "bound": "BOUND", "left": "LEFT"}
@@ -80,8 +93,11 @@ def show(options: Options, name: str) -> None:
         contract = Contract.of(session.settings)
         contract = at_level(contract, level_of(contract.granted.quota, own))
         names = sorted(one.metadata.name for one in granted_to(cluster.metadata.name, present))
-        session.show([*await _held(session, cluster, names, contract), *_granted(contract)], COLUMNS)
         lent = cluster.status.lent
+        rows = [*await _held(session, cluster, names, contract), *_granted(contract), *_fixed(), *_shares()]
+        slices = lent.slices if lent is not None else []
+        rows += [_row("offer", f"slice {one.name}", bound=_words(one.resources)) for one in slices]
+        session.show([*rows, *_refused(cluster, granted_to(cluster.metadata.name, present))], COLUMNS)
         if lent is None or not lent.resources:
             session.say(f"nothing is lent to {label(cluster)} at present", "yellow")
 
@@ -168,6 +184,48 @@ def _granted(contract: Contract) -> Iterator[dict[str, Any]]:
     }
     for name, allowed in lists.items():
         yield _row("contract", name, bound=_words(sorted(allowed)))
+
+
+def _fixed() -> Iterator[dict[str, Any]]:
+    """Yield what no setting changes."""
+    amounts = {
+        "annotations of an object": MAX_KEYS,
+        "characters of annotations": MAX_ANNOTATIONS_SIZE,
+        "containers of a pod": pod_shape.MAX_CONTAINERS,
+        "destinations of a slice": MAX_DESTINATIONS,
+        "labels of an object": MAX_KEYS,
+        "matches of a rule of a route": MAX_MATCHES,
+        "bytes of a pod": MAX_POD_BYTES,
+        "ports of a service": MAX_PORTS,
+        "rules of a route": MAX_ROUTE_RULES,
+        "tolerations of a pod": pod_shape.MAX_TOLERATIONS,
+    }
+    for name, amount in sorted(amounts.items()):
+        yield _row("fixed", name, bound=str(amount))
+    for name, shape in (("fields of a container", pod_shape.CONTAINER), ("fields of a pod", pod_shape.POD)):
+        yield _row("fixed", name, bound=_words(sorted(shape)))
+
+
+def _shares() -> Iterator[dict[str, Any]]:
+    """Yield what a peer may take of the daemon."""
+    for name, (rate, burst) in SHARES.items():
+        yield _row("share", name, bound=f"{rate:g} a second, {burst:g} at once")
+
+
+def _refused(cluster: ForeignCluster, namespaces: Iterable[Object]) -> Iterator[dict[str, Any]]:
+    """Yield what was refused to a peer or held back of it, and what it has no room for now."""
+    found = find_condition(cluster.status.conditions, LIMITS)
+    if found is not None:
+        yield _row("refused", found.reason, bound=found.message)
+    labels = {
+        "no room": FULL_LABEL,
+        "no room for contents": FULL_CONTENTS_LABEL,
+        "writes are held until": HELD_WRITES_LABEL,
+    }
+    held = list(namespaces)
+    for what, key in labels.items():
+        if values := sorted({one.metadata.labels[key] for one in held if key in one.metadata.labels}):
+            yield _row("refused", what, bound=_words(values))
 
 
 def _words(value: Any) -> str:

@@ -6,6 +6,7 @@ import os
 import socket
 from collections.abc import AsyncIterator, Callable, Mapping
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -22,7 +23,7 @@ from liqod.agent.host.clock_check import server_time
 from liqod.cli.console import errors
 from liqod.cli.console.errors import CliError
 from liqod.cli.console.findings import Finding, bad, failed, good, warning
-from liqod.cli.console.options import Options, cluster_options
+from liqod.cli.console.options import Options, cluster_options, refuse_watch, watch_option
 from liqod.cli.console.run import run
 from liqod.cli.console.session import Output, Session, client_config
 from liqod.cli.network.plan import host_findings
@@ -30,22 +31,25 @@ from liqod.cli.setup.definitions import definitions
 from liqod.cli.setup.host.wanted import KUBECONFIGS
 from liqod.cli.setup.surroundings.foreign import foreign_findings
 from liqod.cli.setup.surroundings.in_cluster_names import in_cluster_names
-from liqod.cli.setup.surroundings.read import surroundings
+from liqod.cli.setup.surroundings.read import open_to_all, surroundings
 from liqod.cli.status.cluster_records import as_finding, is_here, leader
+from liqod.cli.status.first_screen import FirstScreen, first_screen
 from liqod.cli.status.own_facts import fact_findings, own_facts
 from liqod.cli.status.whoami import own_cluster
 from liqod.config.endpoints import port_of
 from liqod.config.schema import Settings
 from liqod.flow.clocks import Reactor
+from liqod.hosting.networkpolicies.enforcement import without_effect
 from liqod.kube.client import Client
 from liqod.kube.errors import KubeError, NotFound
 from liqod.kube.resources import MUTATINGWEBHOOKS, NAMESPACES, STORAGECLASSES
 from liqod.model.diagnosis import examination
+from liqod.model.diagnosis.access import WebhookFacts
 from liqod.model.diagnosis.cluster import ClusterRecords
 from liqod.model.diagnosis.examination import Evidence
 from liqod.model.diagnosis.installation import ClockFacts
 from liqod.model.diagnosis.kubernetes_release import gaps
-from liqod.model.diagnosis.problem import DAEMON
+from liqod.model.diagnosis.problem import DAEMON, PROCESSES
 from liqod.model.host_port import join_address
 from liqod.model.objects.meta import Object
 from liqod.model.objects.storage_class import StorageClass
@@ -59,6 +63,9 @@ MINIMUM = (1, 30)
 """The oldest release of Kubernetes that has all that the daemon needs (ValidatingAdmissionPolicy v1)."""
 RELEASE = "Kubernetes"
 """The group of what the release of Kubernetes lacks."""
+RIGHTS = "Rights"
+"""The group of what the user, or the daemon's account, may not do."""
+WEBHOOKS = "Webhook"
 CONNECT_TIMEOUT = 3.0
 """Seconds that a TCP connect to a port may take."""
 
@@ -70,8 +77,9 @@ class _Version(msgspec.Struct):
 
 @click.command()
 @click.option("--pre", is_flag=True, help="Only the prerequisites of an installation.")
+@watch_option
 @cluster_options
-def check(options: Options, pre: bool) -> None:
+def check(options: Options, pre: bool, watch: bool) -> None:
     """Check configuration, API server, rights, CRDs, clock, ports, webhook and daemon.
 
     \b
@@ -79,6 +87,7 @@ def check(options: Options, pre: bool) -> None:
       liqodctl check --pre                before `liqodctl install`
       liqodctl check -o json
     """
+    refuse_watch(options, watch)
     findings: list[Finding] = []
     try:
         # With --pre the configuration may name the kubeconfig that `install` will write.
@@ -87,20 +96,25 @@ def check(options: Options, pre: bool) -> None:
             options, findings = as_daemon(options, settings, os.environ)
         config = client_config(options, settings, as_daemon=not pre)
     except CliError as error:
-        findings.append(bad("Configuration", f"{error.code}: {error.message}", error.hint))
+        findings.append(bad("Configuration", f"{error.code}: {error.message}", error.hint, error.code))
+        Output(options).report(findings)
     else:
-        findings.append(good("Configuration", "configuration and kubeconfig are readable"))
+        before = [*findings, good("Configuration", "configuration and kubeconfig are readable")]
 
         async def work(reactor: Reactor) -> None:
             client = Client(config, reactor, user_agent="liqodctl", timeout=10.0)
             try:
                 session = Session(options, reactor=reactor, client=client, settings=settings)
-                findings.extend([finding async for finding in examine(session, pre=pre)])
+
+                async def read() -> Callable[[], None]:
+                    findings[:] = [*before, *[finding async for finding in examine(session, pre=pre)]]
+                    return partial(session.report, findings)
+
+                await session.again(watch, read)
             finally:
                 await client.close()
 
         run(work)
-    Output(options).report(findings)
     if failed(findings):
         raise CliError(errors.CHECK, "some checks failed", "follow the hints above")
 
@@ -128,7 +142,7 @@ async def examine(session: Session, *, pre: bool) -> AsyncIterator[Finding]:
         await session.client.raw("GET", "/version")
     except KubeError as error:
         shown = errors.from_kube(error, server)
-        yield bad("API server", f"{shown.code}: {shown.message}", shown.hint)
+        yield bad("API server", f"{shown.code}: {shown.message}", shown.hint, shown.code)
         return
     yield good("API server", f"{server} answers")
     record = None if pre else await own_facts(session)
@@ -147,18 +161,20 @@ async def examine(session: Session, *, pre: bool) -> AsyncIterator[Finding]:
             f"borrowers show {', '.join(unseen)} on their virtual nodes only if their configuration names them",
             "have them name these keys in labels under [acceptance], or offer topology.kubernetes.io/region",
         )
-    for finding in fact_findings(record, advertised):
+    for finding in fact_findings(record, advertised, session.settings.cluster.domain):
         yield finding
     for finding in await host_findings(session, pre=pre):
         yield finding
-    after: tuple[Part, ...] = (surroundings, foreign_findings) if pre else (_crds, _daemon, _ports, _webhook, _lending)
+    installed = (open_to_all, _crds, _daemon, _ports, _lending)
+    after: tuple[Part, ...] = (surroundings, foreign_findings) if pre else installed
     for part in (_version, in_cluster_names, _rights, _clock, *after):
         try:
             async for finding in part(session):
                 yield finding
         except KubeError as error:
             shown = errors.from_kube(error, server)
-            yield bad(part.__name__.strip("_").capitalize(), f"{shown.code}: {shown.message}", shown.hint)
+            group = part.__name__.strip("_").capitalize()
+            yield bad(group, f"{shown.code}: {shown.message}", shown.hint, shown.code)
     if pre:
         for finding in _free_ports(session.settings):
             yield finding
@@ -181,16 +197,16 @@ async def _rights(session: Session) -> AsyncIterator[Finding]:
         missing = await rights.missing(session.client, session.settings)
     except KubeError as error:
         yield warning(
-            "Rights",
+            RIGHTS,
             f"access reviews failed: {error}",
             "make sure that the daemon's user has the rights of `install --print`",
         )
         return
     install = f"{liqodctl_as(session.settings.daemon.role)} install"
     for right in missing:
-        yield bad("Rights", f"may not {right}", f"run `{install}` as an administrator of the cluster")
+        yield bad(RIGHTS, f"may not {right}", f"run `{install}` as an administrator of the cluster", "RightsMissing")
     if not missing:
-        yield good("Rights", "this user has all rights that the daemon needs")
+        yield good(RIGHTS, "this user has all rights that the daemon needs")
 
 
 async def _clock(session: Session) -> AsyncIterator[Finding]:
@@ -229,9 +245,8 @@ def _free_ports(settings: Settings) -> list[Finding]:
                 sock.bind(("", port))
             except OSError as error:
                 why = (error.strerror or str(error)).lower()
-                findings.append(
-                    bad("Ports", f"port {port} ({name}) is not available: {why}", f"free it, or change {name}")
-                )
+                text = f"port {port} ({name}) is not available: {why}"
+                findings.append(bad("Ports", text, f"free it, or change {name}", "PortTaken"))
             else:
                 findings.append(good("Ports", f"port {port} ({name}) is free"))
     return findings
@@ -248,19 +263,34 @@ async def _crds(session: Session) -> AsyncIterator[Finding]:
 
 
 async def _daemon(session: Session) -> AsyncIterator[Finding]:
-    leads = await leader(session)
-    for finding in _shown(Evidence(records=ClusterRecords(leader=leads))):
-        if finding.group == DAEMON:
-            yield finding
-    if leads is None:
-        return
-    me = await own_cluster(session)
-    if me.fingerprint:
-        yield good("Daemon", f"the cluster's key is {me.words}")
-    elif me.problem:
-        yield warning("Daemon", me.problem, me.missing_key.hint)
-    else:
-        yield bad("Daemon", "the cluster has no key", "the daemon creates it at its first start; see its log")
+    try:
+        screen = await first_screen(session, counts=False)
+    except NotFound:
+        # Without definitions there are no records; who leads is said by a Lease.
+        screen = FirstScreen(ClusterRecords(leader=await leader(session)))
+    for finding in of_processes(screen):
+        yield finding
+    if screen.facts.leader is not None:
+        me = await own_cluster(session)
+        if me.fingerprint:
+            yield good(DAEMON, f"the cluster's key is {me.words}")
+        elif me.problem:
+            yield warning(DAEMON, me.problem, me.missing_key.hint)
+        else:
+            yield bad(DAEMON, "the cluster has no key", "the daemon creates it at its first start; see its log")
+    async for finding in _webhook(session, screen.facts.webhook):
+        yield finding
+
+
+def of_processes(screen: FirstScreen) -> list[Finding]:
+    """Return what the diagnosis says of the daemon's processes, of their accounts, and of who reaches them. Pure."""
+    topics = (DAEMON, PROCESSES)
+    unread = [one for one in screen.unread if one.topic in topics]
+    found = examination.examine(Evidence(records=screen.facts, unread=unread))
+    # There is one daemon that leads, and there may be several processes.
+    groups = {DAEMON: DAEMON, PROCESSES: ""}
+    shown = [as_finding(one, groups[one.topic]) for one in found.problems if one.topic in topics]
+    return shown + [good(one.topic, one.text) for one in found.passed if one.topic in topics]
 
 
 async def _ports(session: Session) -> AsyncIterator[Finding]:
@@ -274,15 +304,24 @@ async def _ports(session: Session) -> AsyncIterator[Finding]:
     problem = await _connect_error(session.reactor, host, port)
     if problem:
         hint = "peers must reach it: check the firewall"
-        yield bad("Ports", f"{address} does not accept connections: {problem}", hint)
+        yield bad("Ports", f"{address} does not accept connections: {problem}", hint, "NotListening")
     else:
         yield good("Ports", f"{address} accepts connections; peers must reach it, too")
 
 
-async def _webhook(session: Session) -> AsyncIterator[Finding]:
+async def _webhook(session: Session, known: WebhookFacts | None) -> AsyncIterator[Finding]:
+    """Yield what is known of the webhook besides what the diagnosis said of it."""
     if not session.settings.webhook.enabled:
-        yield good("Webhook", "is disabled: pods need the toleration in their manifests")
-        return
+        yield good(WEBHOOKS, "is disabled: pods need the toleration in their manifests")
+    elif known is None:
+        async for finding in _configured_webhook(session):
+            yield finding
+    elif known.configured and known.answered is not False:
+        yield good(WEBHOOKS, f"the API server calls {known.where}{', which answers' if known.answered else ''}")
+
+
+async def _configured_webhook(session: Session) -> AsyncIterator[Finding]:
+    """Yield what is configured, where no daemon says what should be."""
     try:
         body: dict[str, Any] = await session.client.get(MUTATINGWEBHOOKS, WEBHOOK)
     except NotFound:
@@ -291,18 +330,18 @@ async def _webhook(session: Session) -> AsyncIterator[Finding]:
     urls = [client["url"] for client in clients if client.get("url")]
     for service in [client["service"] for client in clients if client.get("service")]:
         # Only the API server, and pods, reach it.
-        yield good("Webhook", f"is called by the Service {service.get('namespace')}/{service.get('name')}")
+        yield good(WEBHOOKS, f"is called by the Service {service.get('namespace')}/{service.get('name')}")
     if not clients:
-        yield bad("Webhook", "is not configured", "the leading daemon configures it; see its log")
+        hint = "the leading daemon configures it; see its log"
+        yield bad(WEBHOOKS, "is not configured", hint, "WebhookNotConfigured")
     for url in dict.fromkeys(urls):
         parts = urlsplit(url)
         problem = await _connect_error(session.reactor, parts.hostname or "", parts.port or 443)
         if problem:
-            yield warning(
-                "Webhook", f"{url} is not reachable from this host: {problem}", "the API server must reach it"
-            )
+            text = f"{url} is not reachable from this host: {problem}"
+            yield warning(WEBHOOKS, text, "the API server must reach it", "WebhookUnreachable")
         else:
-            yield good("Webhook", f"{url} accepts connections")
+            yield good(WEBHOOKS, f"{url} accepts connections")
 
 
 async def _lending(session: Session) -> AsyncIterator[Finding]:
@@ -314,6 +353,14 @@ async def _lending(session: Session) -> AsyncIterator[Finding]:
             "Lending",
             f"nothing caps the {' and '.join(missing)} of one borrower: its offer grows with what it uses",
             'set limits under [sharing], such as {cpu = "8", memory = "16Gi"}, or spec.sharing of each peer',
+        )
+    if why := without_effect(settings.hosting.egress, await own_facts(session)):
+        yield warning(
+            "Lending",
+            f"{why}: pods of borrowers may reach this cluster's own networks",
+            "have a network plugin that enforces NetworkPolicies (docs/tenants.md names those that are known), or lend "
+            "to nobody who may not reach what the nodes reach",
+            "EgressNotBounded",
         )
     if settings.hosting.storage_classes:
         return

@@ -6,6 +6,7 @@ import base64
 import contextlib
 from collections.abc import Awaitable, Sequence
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import click
@@ -21,13 +22,17 @@ from liqod.cli.peering.token import row_of
 from liqod.cli.setup.definitions import definitions
 from liqod.cli.status.cluster_records import as_finding
 from liqod.cli.status.first_screen import first_screen
+from liqod.config.schema import IdentitySettings
+from liqod.hosting.tenants.quota.view import ResourceQuota
 from liqod.identity.certs import read_certificates
+from liqod.kube.connection.account_token import claims_of
+from liqod.kube.connection.config import ClientConfig
 from liqod.kube.errors import KubeError
-from liqod.kube.resources import NAMESPACES, PODS, SECRETS
+from liqod.kube.resources import NAMESPACES, PODS, RESOURCEQUOTAS, SECRETS
 from liqod.model.diagnosis.cluster import ClusterRecords
-from liqod.model.diagnosis.consistency import CONTRADICTIONS, NETWORKS, ORPHANS, QUOTAS
+from liqod.model.diagnosis.consistency import CONTRADICTIONS, NETWORKS, ORPHANS, QUOTAS, QuotaFacts
 from liqod.model.diagnosis.examination import Evidence, examine
-from liqod.model.diagnosis.installation import CLOCK, CRDS, KEYS, ClockFacts, SecretFacts, Unread
+from liqod.model.diagnosis.installation import CLOCK, CRDS, EXPIRES_SOON, KEYS, ClockFacts, SecretFacts, Unread
 from liqod.model.diagnosis.problem import DAEMON, PEERINGS, PROCESSES, WORKLOADS
 from liqod.model.names import REMOTE_CLUSTER_LABEL
 from liqod.model.objects import quantity
@@ -106,9 +111,11 @@ async def _evidence(session: Session, fixed: list[Finding] | None) -> Evidence:
     screen = await first_screen(session, counts=False)
     records = screen.facts
     unread += screen.unread
+    spaces = await read(ORPHANS, _spaces(session))
     return Evidence(
         records=records,
-        spaces=await read(ORPHANS, _spaces(session)),
+        spaces=spaces,
+        quotas=await read(QUOTAS, _quotas(session, spaces or ())) or (),
         used=await read(QUOTAS, _used(session, records)),
         secrets=await read(KEYS, _secrets(session, fixed)),
         clock=await read(CLOCK, _clock(session)),
@@ -133,10 +140,45 @@ async def _used(session: Session, facts: ClusterRecords) -> dict[str, Resources]
     return found
 
 
+async def _quotas(session: Session, spaces: Sequence[Object]) -> list[QuotaFacts]:
+    """Return the quotas of the namespaces of tenants; one that cannot be added up is left out."""
+    names = {one.metadata.name for one in spaces}
+    found = []
+    for quota in (await session.client.list(RESOURCEQUOTAS, view=ResourceQuota)).items if names else ():
+        meta = quota.metadata
+        if meta.namespace in names:
+            with contextlib.suppress(ValueError):
+                hard, used = quantity.parse_all(quota.spec.hard), quantity.parse_all(quota.status.used)
+                found.append(QuotaFacts(meta.namespace, meta.name, hard, used))
+    return found
+
+
+def of_files(settings: IdentitySettings) -> list[SecretFacts]:
+    """Return the certificates in the files that the settings name; those of another host or user are left out."""
+    found = []
+    for file in filter(None, (settings.certificate, settings.ca)):
+        with contextlib.suppress(OSError, ValueError):
+            ends = [one.not_valid_after_utc for one in read_certificates(Path(file).read_bytes())]
+            found.append(SecretFacts(name=file, certificate_end=min(ends)))
+    return found
+
+
+def of_kubeconfig(config: ClientConfig) -> SecretFacts:
+    """Return when the certificate in a kubeconfig ends, and a token that was made for long: others are renewed."""
+    certificate = token = None
+    if config.client_cert_pem:
+        with contextlib.suppress(ValueError):
+            certificate = min(one.not_valid_after_utc for one in read_certificates(config.client_cert_pem))
+    claims = claims_of(config.token()) if config.token is not None else None
+    if claims is not None and claims.expires and claims.expires - claims.issued > EXPIRES_SOON.total_seconds():
+        token = datetime.fromtimestamp(claims.expires, UTC)
+    return SecretFacts(name="your kubeconfig", certificate_end=certificate, token_end=token)
+
+
 async def _secrets(session: Session, fixed: list[Finding] | None) -> list[SecretFacts]:
     namespace = session.settings.kubernetes.namespace
     bodies: list[dict[str, Any]] = (await session.client.list(SECRETS, namespace)).items
-    found = []
+    found = [*of_files(session.settings.identity), of_kubeconfig(session.client.config)]
     for body in bodies:
         name = body["metadata"]["name"]
         if TOKEN_LABEL not in (body["metadata"].get("labels") or {}):

@@ -15,6 +15,7 @@ from liqod.kubelet.pods.controller import GIVE_UP_AFTER
 from liqod.model.diagnosis.cluster import ClusterRecords, problems_of_node
 from liqod.model.diagnosis.problem import Problem
 from liqod.model.names import ENABLED_LABEL, RUNTIME_CLASS
+from liqod.model.objects.meta import find_condition
 from liqod.model.objects.node_selector import NodeSelector, selects
 from liqod.model.objects.pod_completion import FINISHED
 from liqod.model.records.offloading import LOCAL, REMOTE, NamespaceOffloading, policy_of
@@ -56,6 +57,17 @@ class PodFacts:
     tables: Mapping[str, NamespaceNattingTable] = {}
     problems: Mapping[str, Problem] = {}
 
+    def ready_since(self, peer: str) -> str:
+        """Return since when the namespace is at a cluster, as far as its record says; empty while it is not."""
+        conditions = self.offloading.status.remote_namespaces_conditions if self.offloading is not None else {}
+        ready = find_condition(conditions.get(peer, []), "Ready")
+        return ready.last_transition_time if ready is not None and ready.status == "True" else ""
+
+
+def since(date: str | None) -> str:
+    """Return the words for the time from which on something is so; empty where that is not known."""
+    return f" (since {date})" if date else ""
+
 
 def facts_for(known: ClusterRecords, pod: Mapping[str, Any], *, enabled: bool) -> PodFacts:
     """Return the objects that decide about a pod, whose namespace is ``enabled``, from the records of the cluster."""
@@ -80,7 +92,7 @@ def findings(facts: PodFacts) -> list[dict[str, str]]:
     """Return the findings as rows of what, state and why; the last row is the result."""
     spec, status = facts.pod.get("spec") or {}, facts.pod.get("status") or {}
     rows = [
-        as_row("pod", status.get("phase", "Unknown"), join_reason(status.get("reason", ""), status.get("message", ""))),
+        as_row("pod", status.get("phase", "Unknown"), _of_pod(facts.pod)),
         as_row("node", spec.get("nodeName") or "none yet", _scheduler(status)),
         *namespace_rows(facts),
         _webhook(facts, spec),
@@ -88,7 +100,8 @@ def findings(facts: PodFacts) -> list[dict[str, str]]:
     rows += [cluster_row(facts, record) for record in sorted(facts.records, key=lambda one: one.spec.node_name)]
     offloaded = _condition(status, OFFLOADED)
     if offloaded:
-        rows.append(as_row("lender", offloaded.get("reason", ""), offloaded.get("message", "")))
+        why = f"{offloaded.get('message', '')}{since(offloaded.get('lastTransitionTime', ''))}"
+        rows.append(as_row("lender", offloaded.get("reason", ""), why))
     return [*rows, _result(facts, spec, status, offloaded)]
 
 
@@ -115,11 +128,19 @@ def _condition(status: Mapping[str, Any], kind: str) -> dict[str, str]:
     return next((dict(one) for one in status.get("conditions") or [] if one.get("type") == kind), {})
 
 
+def _of_pod(pod: Mapping[str, Any]) -> str:
+    """Return why a pod is in its phase, and since when it is there."""
+    status = pod.get("status") or {}
+    began = str(status.get("startTime") or (pod.get("metadata") or {}).get("creationTimestamp") or "")
+    return f"{join_reason(status.get('reason', ''), status.get('message', ''))}{since(began)}".strip()
+
+
 def _scheduler(status: Mapping[str, Any]) -> str:
     scheduled = _condition(status, "PodScheduled")
     if scheduled.get("status") == "True":
         return ""
-    return join_reason(scheduled.get("reason", ""), scheduled.get("message", ""))
+    why = join_reason(scheduled.get("reason", ""), scheduled.get("message", ""))
+    return f"{why}{since(scheduled.get('lastTransitionTime', ''))}" if why else ""
 
 
 def namespace_rows(facts: PodFacts) -> list[dict[str, str]]:
@@ -186,7 +207,7 @@ def cluster_row(facts: PodFacts, record: VirtualNode) -> dict[str, str]:
         return as_row(what, "selected", "the namespace is requested when the first pod is scheduled there")
     state = mapping.phase if mapping is not None and mapping.phase else "requested"
     why = join_reason(mapping.reason, mapping.message) if mapping is not None else ""
-    return as_row(what, state, why or f"the remote namespace is {remote}")
+    return as_row(what, state, why or f"the remote namespace is {remote}{since(facts.ready_since(peer))}")
 
 
 def _is_refused(remote: str | None, mapping: MappingStatus | None) -> bool:

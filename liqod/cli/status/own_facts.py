@@ -19,6 +19,7 @@ from liqod.model.records.facts import (
     API_SERVER,
     API_SERVER_NAMES,
     DAEMON_ADDRESSES,
+    DOMAIN,
     FACTS_NAME,
     POD_NETWORKS,
     SERVICE_NETWORKS,
@@ -80,10 +81,11 @@ async def own_facts(session: Session) -> ClusterFacts | None:
     return next((one for one in found.items if one.metadata.name == FACTS_NAME), None)
 
 
-def fact_findings(record: ClusterFacts | None, url: str) -> list[Finding]:
-    """Return what is to be said of the facts: what is not known and needed, and a certificate without a name.
+def fact_findings(record: ClusterFacts | None, url: str, domain: str) -> list[Finding]:
+    """Return what is to be said of the facts: what is not known and needed, and what they contradict.
 
-    ``url`` is what borrowers use for the API server. Without a record there is nothing to say.
+    ``url`` is what borrowers use for the API server, ``domain`` the one of the settings. Without a record there is
+    nothing to say.
     """
     if record is None or not record.status.facts:
         return []
@@ -103,6 +105,11 @@ def fact_findings(record: ClusterFacts | None, url: str) -> list[Finding]:
                 f"the API server's certificate does not name {host}, where borrowers would reach it",
                 "add the name to the certificate, or set api-server-url under [kubernetes] to one that it has",
             )
+        )
+    if (own := values_of(record, DOMAIN)) and domain not in own:
+        text = f"names of this cluster end in {own[0]} ({fact_of(facts, DOMAIN).source}), and the settings say {domain}"
+        found.append(
+            warning("Facts", text, f'set domain = "{own[0]}" under [cluster], or pods of this cluster miss names')
         )
     return found or [good("Facts", "the daemon knows this cluster's networks and addresses")]
 

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import attrs
 import click
-from twisted.internet.task import deferLater
 
 from liqod.cli.console import complete, errors, terminal
 from liqod.cli.console.errors import CliError
-from liqod.cli.console.options import Options, cluster_options
+from liqod.cli.console.options import Options, cluster_options, refuse_watch, watch_option
 from liqod.cli.console.render import join_reason, plural
 from liqod.cli.console.session import Output, Session, in_cluster
 from liqod.cli.status.browse import browse
@@ -27,7 +27,7 @@ from liqod.cli.status.peers import (
     label,
     status_rows,
 )
-from liqod.cli.status.whoami import own_cluster
+from liqod.cli.status.whoami import ClusterIdentity, own_cluster
 from liqod.kube.resources import FOREIGNCLUSTERS
 from liqod.model.diagnosis.cluster import ClusterRecords, diagnose, problems_of, strangers
 from liqod.model.diagnosis.installation import unread_problems
@@ -39,8 +39,6 @@ from liqod.model.objects.node import Node
 from liqod.model.records.views import ForeignCluster
 
 MARKS = {"error": ("✗", "red"), "warning": ("!", "yellow"), "info": ("-", "")}
-WATCH_INTERVAL = 2.0
-"""Seconds between two looks of --watch."""
 TRIED_EVERY = 15
 """Looks of --watch of which one tries what the API server gets through to: that takes it more than to be read."""
 NO_PEERS = "no peers yet; `liqodctl discover` lists the clusters that were discovered"
@@ -48,11 +46,6 @@ NAMES = 12
 """Strangers whose names are shown; the others are counted."""
 PROBLEMS = 20
 """Problems that are shown; the others are counted."""
-
-
-def watch_option(command: Any) -> Any:
-    """Add --watch."""
-    return click.option("-w", "--watch", is_flag=True, help="Show it again every two seconds, until Ctrl-C.")(command)
 
 
 @click.command()
@@ -70,28 +63,22 @@ def status(options: Options, peer: str, watch: bool) -> None:
       liqodctl status milan
       liqodctl status -o wide --watch
     """
-    if watch and options.is_document:
-        raise click.UsageError("--watch is for people; it goes with -o table and -o wide only")
+    refuse_watch(options, watch)
 
     async def work(session: Session) -> None:
-        screen: FirstScreen | None = None
-        looks = 0
-        while True:
-            if screen is None or looks % TRIED_EVERY == 0:
-                screen = await first_screen(session)
+        looks: list[FirstScreen] = []
+
+        async def read() -> Callable[[], None]:
+            if len(looks) % TRIED_EVERY == 0:
+                looks[:] = [await first_screen(session)]
             else:
-                screen = (await first_screen(session, tries=False)).with_trials_of(screen)
-            looks += 1
-            # Only now: until then what was shown before stays.
-            if watch and terminal.width() is not None:
-                terminal.clear_screen()
-            if peer:
-                _show_peer(session, screen, find_in(screen, peer))
-            else:
-                _show_all(session, screen)
-            if not watch:
-                return
-            await deferLater(session.reactor, WATCH_INTERVAL)
+                looks.append((await first_screen(session, tries=False)).with_trials_of(looks[-1]))
+            screen = looks[-1]
+            if not peer:
+                return partial(_show_all, session, screen)
+            return partial(_show_peer, session, screen, find_in(screen, peer))
+
+        await session.again(watch, read)
 
     in_cluster(options, work)
 
@@ -229,23 +216,23 @@ def discover(options: Options, listen: float | None, watch: bool) -> None:
       liqodctl discover
       liqodctl discover --listen 5        also without the daemon
     """
-    if watch and options.is_document:
-        raise click.UsageError("--watch is for people; it goes with -o table and -o wide only")
+    refuse_watch(options, watch)
 
     async def work(session: Session) -> None:
-        while True:
+        async def read() -> Callable[[], None]:
             me = await own_cluster(session)
             rows = discover_rows((await session.client.list(FOREIGNCLUSTERS, view=ForeignCluster)).items)
             if listen is not None:
                 rows += await browse(session, listen, {me.cluster_id, *(row["id"] for row in rows)})
-            if watch and terminal.width() is not None:
-                terminal.clear_screen()
-            why = me.problem or "no key yet: start the daemon"
-            session.say(f"this cluster: {me.cluster_id}  words: {me.words or f'- ({why})'}")
-            columns = DISCOVER_WIDE if options.output == "wide" else DISCOVER_COLUMNS
-            session.show(rows, columns, beneath=["words", "addresses"], empty="no other cluster was discovered")
-            if not watch:
-                return
-            await deferLater(session.reactor, WATCH_INTERVAL)
+            return partial(_show_known, session, me, rows)
+
+        await session.again(watch, read)
 
     in_cluster(options, work)
+
+
+def _show_known(session: Session, me: ClusterIdentity, rows: list[dict[str, Any]]) -> None:
+    why = me.problem or "no key yet: start the daemon"
+    session.say(f"this cluster: {me.cluster_id}  words: {me.words or f'- ({why})'}")
+    columns = DISCOVER_WIDE if session.options.output == "wide" else DISCOVER_COLUMNS
+    session.show(rows, columns, beneath=["words", "addresses"], empty="no other cluster was discovered")

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from fractions import Fraction
+from functools import partial
 from typing import Any, Final, TypeVar
 from urllib.parse import quote
 
@@ -12,7 +13,7 @@ from twisted.internet.defer import Deferred, DeferredSemaphore
 from twisted.internet.defer import TimeoutError as DeferTimeout
 
 from liqod.cli.console import complete
-from liqod.cli.console.options import Options, cluster_options
+from liqod.cli.console.options import Options, cluster_options, refuse_watch, watch_option
 from liqod.cli.console.session import Session, in_cluster
 from liqod.cli.status.cluster_records import cluster_records
 from liqod.cli.status.peers import find, label
@@ -55,8 +56,9 @@ PATIENCE: Final = 10.0
 
 @click.command()
 @click.argument("peer", metavar="[PEER]", default="", shell_complete=complete.peers)
+@watch_option
 @cluster_options
-def usage(options: Options, peer: str) -> None:
+def usage(options: Options, peer: str, watch: bool) -> None:
     """Show CPU, memory, storage and bytes by peer and namespace: what is borrowed, and what is lent.
 
     What is requested is this cluster's count of pods' requests; "used" is what kubelets measure, of borrowed pods those
@@ -67,21 +69,27 @@ def usage(options: Options, peer: str) -> None:
     Examples:
       liqodctl usage
       liqodctl usage milan -o json
+      liqodctl usage --watch
     """
+    refuse_watch(options, watch)
 
-    async def work(session: Session) -> None:
+    async def read(session: Session) -> Callable[[], None]:
         facts = await cluster_records(session)
         only = find(peer, facts.peers).metadata.name if peer else ""
         notes: list[str] = []
         known = await _known(session, facts, notes)
         rows = [row for row in usage_rows(known) if row["id"] == only or not only]
-        columns = WIDE if options.output == "wide" else COLUMNS
-        session.table([shown(row) for row in rows], columns, empty="nothing is borrowed and nothing is lent")
-        for note in dict.fromkeys(notes):
-            session.say(note, "yellow")
-        session.publish({"rows": rows, "notes": list(dict.fromkeys(notes))})
+        return partial(_show, session, rows, list(dict.fromkeys(notes)))
 
-    in_cluster(options, work)
+    in_cluster(options, lambda session: session.again(watch, partial(read, session)))
+
+
+def _show(session: Session, rows: list[dict[str, Any]], notes: list[str]) -> None:
+    columns = WIDE if session.options.output == "wide" else COLUMNS
+    session.table([shown(row) for row in rows], columns, empty="nothing is borrowed and nothing is lent")
+    for note in notes:
+        session.say(note, "yellow")
+    session.publish({"rows": rows, "notes": notes})
 
 
 async def _known(session: Session, facts: ClusterRecords, notes: list[str]) -> Known:

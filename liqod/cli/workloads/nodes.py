@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Final
 
 import click
@@ -10,7 +11,14 @@ import click
 from liqod.cli.console import complete, errors
 from liqod.cli.console.errors import CliError
 from liqod.cli.console.group import Group
-from liqod.cli.console.options import Options, cluster_options, group_options, record_options
+from liqod.cli.console.options import (
+    Options,
+    cluster_options,
+    group_options,
+    record_options,
+    refuse_watch,
+    watch_option,
+)
 from liqod.cli.console.render import join_reason
 from liqod.cli.console.session import Session, in_cluster
 from liqod.cli.status.peers import brief, find, label
@@ -137,25 +145,28 @@ async def _create(session: Session, peer: str, name: str, given: Mapping[str, An
 
 
 @node.command("list")
+@watch_option
 @cluster_options
-def list_nodes(options: Options) -> None:
+def list_nodes(options: Options, watch: bool) -> None:
     """List the virtual nodes of all peers, with their limits.
 
     \b
     Example:
       liqodctl node list
     """
-    in_cluster(options, _list)
+    refuse_watch(options, watch)
+    in_cluster(options, lambda session: session.again(watch, partial(_list, session)))
 
 
-async def _list(session: Session) -> None:
+async def _list(session: Session) -> Callable[[], None]:
     peers = (await session.client.list(FOREIGNCLUSTERS, view=ForeignCluster)).items
     records = (await session.client.list(VIRTUALNODES, view=VirtualNode)).items
     selected = f"{TYPE_LABEL}={VIRTUAL_NODE_TYPE}"
     nodes = {one.metadata.name for one in (await session.client.list(NODES, view=Node, labels=selected)).items}
     ordered = sorted(records, key=lambda one: (one.spec.cluster_id, one.is_further, one.spec.node_name))
     known = {one.metadata.name: one for one in peers}
-    session.show([row_of(one, known, nodes) for one in ordered], COLUMNS, empty="there are no virtual nodes")
+    rows = [row_of(one, known, nodes) for one in ordered]
+    return partial(session.show, rows, COLUMNS, empty="there are no virtual nodes")
 
 
 def row_of(record: VirtualNode, clusters: Mapping[str, ForeignCluster], nodes: set[str]) -> dict[str, Any]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Final
 
 import click
@@ -10,7 +11,14 @@ import click
 from liqod.cli.console import complete, errors
 from liqod.cli.console.errors import CliError
 from liqod.cli.console.group import Group
-from liqod.cli.console.options import Options, cluster_options, group_options, record_options
+from liqod.cli.console.options import (
+    Options,
+    cluster_options,
+    group_options,
+    record_options,
+    refuse_watch,
+    watch_option,
+)
 from liqod.cli.console.render import join_reason
 from liqod.cli.console.session import Session, in_cluster
 from liqod.cli.status.peers import brief, find, label
@@ -136,22 +144,25 @@ async def _refuse_taken(session: Session, key: Key, peer: str, *, wants_node: bo
 
 
 @slices.command("list")
+@watch_option
 @cluster_options
-def list_slices(options: Options) -> None:
+def list_slices(options: Options, watch: bool) -> None:
     """List slices, with what the peers answered.
 
     \b
     Example:
       liqodctl slice list
     """
-    in_cluster(options, _list)
+    refuse_watch(options, watch)
+    in_cluster(options, lambda session: session.again(watch, partial(_list, session)))
 
 
-async def _list(session: Session) -> None:
+async def _list(session: Session) -> Callable[[], None]:
     peers = {one.metadata.name: one for one in (await session.client.list(FOREIGNCLUSTERS, view=ForeignCluster)).items}
     records = (await session.client.list(RESOURCESLICES, view=ResourceSlice)).items
     ordered = sorted(records, key=lambda one: (one.spec.provider_cluster_id, one.metadata.name))
-    session.show([row_of(one, peers) for one in ordered], COLUMNS, empty="no slices were asked for")
+    rows = [row_of(one, peers) for one in ordered]
+    return partial(session.show, rows, COLUMNS, empty="no slices were asked for")
 
 
 def row_of(record: ResourceSlice, clusters: Mapping[str, ForeignCluster]) -> dict[str, Any]:

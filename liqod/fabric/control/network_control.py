@@ -95,7 +95,7 @@ class NetworkControl:
         self._is_split = is_split
         self._gateway = ""
         self._networks = ClusterNetworks(
-            client, informers, settings.network, settings.kubernetes.api_server_url, names=settings.names.enabled
+            client, informers, settings.network, settings.kubernetes.api_server_url, names=bool(settings.names.enabled)
         )
         self._records = NetworkRecords(client, clock, informers, wall, mode=settings.network.mode, is_detailed=is_split)
         self._lease: AgentLease | None = None

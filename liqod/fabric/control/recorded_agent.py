@@ -36,8 +36,11 @@ from liqod.model.records.network import (
     TunnelEndpoint,
 )
 
-REPORT_WITHIN: Final = 30.0
-"""Seconds that an agent has for its first report, before a peering is made as if there was none."""
+REPORT_WITHIN: Final = 300.0
+"""Seconds that an agent has for its first report, before a peering is made as if there was none.
+
+Whether a tunnel is made is decided once, and a node may pull the agent's image for minutes.
+"""
 _NO_REPORT: Final = (
     'the network agent has not reported its host and its key; is a daemon with role = "network" running?'
 )

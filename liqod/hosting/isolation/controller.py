@@ -21,7 +21,7 @@ from liqod.flow.observe import Latest, Subscribers
 from liqod.hosting.isolation.views import NetworkPolicy, digest_of, is_of_home, is_ours
 from liqod.hosting.isolation.writing import NamespaceIsolation, PolicyWriter
 from liqod.hosting.networkpolicies.compiler import CLOSED, Compiled, compiled
-from liqod.hosting.networkpolicies.enforcement import enforcement
+from liqod.hosting.networkpolicies.enforcement import enforcement, without_effect
 from liqod.hosting.networkpolicies.facts import Bounds, HomeFacts
 from liqod.hosting.networkpolicies.record import UNREADABLE, TenantContext, read
 from liqod.hosting.tenants import bounds
@@ -32,13 +32,14 @@ from liqod.hosting.views import Pod
 from liqod.kube.cache.informer import Informer
 from liqod.kube.client import Client
 from liqod.kube.errors import NotFound, Undecodable
+from liqod.kube.events import Recorder
 from liqod.kube.resources import SHADOWNETWORKPOLICYSETS
 from liqod.kube.writing.mutation_cache import MutationCache
 from liqod.model.digests import long_digest
 from liqod.model.ids import Key
 from liqod.model.names import ISOLATED_LABEL
 from liqod.model.objects.granted_namespace import granted_to, home_name_of, tenant_of
-from liqod.model.objects.meta import Object
+from liqod.model.objects.meta import Object, reference_to
 from liqod.model.objects.node import Node
 from liqod.model.records.facts import FACTS_NAME, ClusterFacts
 from liqod.model.records.home_policies import NAME, ShadowNetworkPolicySet, WholePolicySet
@@ -53,6 +54,8 @@ SMALL: Final = 8192
 SHARE: Final = 20.0
 """How many times as long as a compilation took its tenant waits for the next one, which bounds its share of a core."""
 LONGEST_PAUSE: Final = 60.0
+UNBOUNDED: Final = "EgressNotBounded"
+"""The event of a granted namespace in a cluster whose network plugin is not known to enforce NetworkPolicies."""
 EACH: Final = 0.02
 """Seconds for each write that its tenant waits for the next compilation, of small records too: one change of a record
 may be a hundred labels and policies, and others need the API server as well."""
@@ -81,6 +84,7 @@ class TenantIsolation(Controller[Key]):
         contract: Contract,
         name_servers: NameServers | None = None,
         streams: Latest[tuple[str, int] | None] | None = None,
+        recorder: Recorder | None = None,
         metrics: ReconcileMetrics = NO_METRICS,
     ) -> None:
         super().__init__(clock, metrics=metrics)
@@ -95,6 +99,8 @@ class TenantIsolation(Controller[Key]):
         self._contract = contract
         self._name_servers = name_servers
         self._streams: Latest[tuple[str, int] | None] = streams or Latest(None)
+        self._recorder = recorder
+        self._reported: dict[str, str] = {}
         self._known: dict[str, NamespaceIsolation] = {}
         self._thread = DeferredSemaphore(1)
         self._due: dict[str, float] = {}
@@ -174,6 +180,17 @@ class TenantIsolation(Controller[Key]):
         known = self._of(namespace)
         if not known.pods and not known.policies and self._namespaces.get(Key("", namespace)) is None:
             del self._known[namespace]
+            self._reported.pop(namespace, None)
+
+    def _report(self, namespace: Object) -> None:
+        """Record once, as an event of a namespace, that nothing may enforce what its pods may reach."""
+        record = self._facts.get(Key("", FACTS_NAME))
+        # Without a record the cluster has yet to be looked at.
+        why = "" if record is None else without_effect(self._contract.granted.egress, record)
+        name = namespace.metadata.name
+        if why and self._recorder is not None and self._reported.get(name) != why:
+            self._recorder.record_event(reference_to("v1", "Namespace", namespace.metadata), "Warning", UNBOUNDED, why)
+        self._reported[name] = why
 
     # Isolation
 
@@ -217,6 +234,7 @@ class TenantIsolation(Controller[Key]):
 
     async def _follow_record(self, tenant: str, namespace: Object, known: NamespaceIsolation) -> After | None:
         name, record = namespace.metadata.name, self._records.get(Key(namespace.metadata.name, NAME))
+        self._report(namespace)
         egress = bounds.network_policy(tenant, name, self._contract, self._around(tenant))
         limits = Bounds(tenant=tenant, namespace=name, egress=egress, labels=self._contract.labels)
         if record is None:
@@ -363,6 +381,7 @@ class TenantIsolation(Controller[Key]):
             for namespace in self._known:
                 for subscriber in self._subscribers:
                     subscriber(namespace)
+            return self._of_all()
         return () if self._networks.is_same_facts(old, new) else self._of_all()
 
     def _tunnel_changed(self, key: Key, old: TunnelEndpoint | None, new: TunnelEndpoint | None) -> Iterable[Key]:

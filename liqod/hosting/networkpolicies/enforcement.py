@@ -31,3 +31,14 @@ def enforcement(record: ClusterFacts | None) -> Enforcement:
     if plugins:
         return Enforcement(False, f"the network plugin {plugins[0]} is not known to enforce NetworkPolicies")
     return Enforcement(False, "it is not known which network plugin this cluster has, or whether it enforces them")
+
+
+def without_effect(egress: str, record: ClusterFacts | None) -> str:
+    """Return why the bounds of what tenants' pods reach are without effect, as far as is known; empty: they are not.
+
+    ``egress`` is the level of ``[hosting]``: "all" has no bounds.
+    """
+    found = enforcement(record)
+    if egress == "all" or found.enforced:
+        return ""
+    return f'egress = "{egress}" under [hosting] may be without effect: {found.message}'

@@ -7,15 +7,13 @@ from attrs import field, frozen
 
 from liqod.hosting.shadowpods.quota import resource_requests
 from liqod.hosting.shadowpods.quota.ledger import shortage
+from liqod.hosting.tenants.admission.pod_shape import MAX_CONTAINERS, MAX_TOLERATIONS
 from liqod.hosting.views import PodSpec
 from liqod.model.names import ORIGIN_LABEL
 from liqod.model.objects.quantity import Resources
 from liqod.model.records.views import MAX_POD_BYTES, ShadowPod
 from liqod.model.text import clean_text
 
-MAX_CONTAINERS = 256
-MAX_TOLERATIONS = 512
-"""Those of an update are compared with those of the pod, each with each."""
 MAX_MESSAGE = 1000
 
 

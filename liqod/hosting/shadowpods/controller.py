@@ -291,7 +291,9 @@ class ShadowPods(Controller[Key]):
             return True
         namespace = self._namespaces.informer.get(Key("", shadow.metadata.namespace))
         servers, home = self._name_servers.of(tenant), "" if namespace is None else home_name_of(namespace)
-        if not servers or not home:
+        if not servers:
+            return not self._name_servers.is_lacking(tenant)
+        if not home:
             return False
         body["spec"] = dns.with_name_servers(body["spec"], servers, home, domain_of(shadow))
         return True

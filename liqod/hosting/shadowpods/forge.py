@@ -20,6 +20,7 @@ import msgspec
 from liqod.hosting.shadowpods import pod_restrictions
 from liqod.hosting.shadowpods.admission import read_spec
 from liqod.hosting.shadowpods.validation import items_in, mapping_in
+from liqod.hosting.tenants.admission.pod_shape import DEFAULT_ACCOUNT, DROPPED
 from liqod.hosting.views import (
     FORGED_ANNOTATION,
     SHADOW_POD_GROUP,
@@ -47,22 +48,6 @@ API_VERSION: Final = SHADOW_POD_GROUP + "v1beta1"
 MAX_GRACE: Final = 3600
 """Seconds of the longest termination grace period: it bounds how long a dismissed tenant's pods can terminate."""
 
-DROPPED: Final = (
-    # A pod with a node's name is not scheduled: no taint, affinity or resource of the node is considered.
-    "nodeName",
-    # Admission computes it from the class, and refuses another value (plugin Priority).
-    "priority",
-    "priorityClassName",
-    "preemptionPolicy",
-    "schedulerName",
-    "schedulingGates",
-    "serviceAccount",
-    "serviceAccountName",
-    "ephemeralContainers",
-)
-"""Fields that this cluster decides about, or that are applied to a running pod only."""
-DEFAULT_ACCOUNT: Final = "default"
-"""The service account of pods that name none."""
 _FORCED: Final = {"hostNetwork": False, "hostPID": False, "hostIPC": False, "automountServiceAccountToken": False}
 _OWN_LABELS: Final = frozenset((MANAGED_BY_LABEL, SHADOW_POD_LABEL, ISOLATED_LABEL, CLOSED_LABEL))
 # Mirror pods (kubernetes.io/config.mirror) are static pods of a kubelet: the API server exempts them from much of the

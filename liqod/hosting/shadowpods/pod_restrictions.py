@@ -11,11 +11,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from liqod.hosting.shadowpods.validation import items_in, mapping_in
+from liqod.hosting.tenants.admission.pod_shape import TOKENS
 from liqod.model.names import REMOTE_CLUSTER_LABEL
 
 _NAME_LABEL: Final = "kubernetes.io/metadata.name"
 """The label with its name that the API server sets on every namespace (Kubernetes: "Well-Known Labels")."""
-_TOKENS: Final = ("serviceAccountToken", "podCertificate")
 _REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 _PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
 _SCOPES: Final = ("namespaces", "namespaceSelector")
@@ -85,7 +85,7 @@ def check_volumes(volumes: Iterable[Mapping[str, Any]], *, tokens: bool = False)
 
     ``tokens``: the pod runs as an account that is granted, so that it may have tokens of it.
     """
-    refused = [kind for kind in _TOKENS if not (tokens and kind == _TOKENS[0])]
+    refused = [kind for kind in TOKENS if not (tokens and kind == TOKENS[0])]
     for volume in volumes:
         where = f"spec.volumes[{str(volume.get('name', ''))[:63]}]"
         projected = mapping_in(volume.get("projected"), f"{where}.projected")

@@ -73,7 +73,6 @@ EVERY_POD: Final[Mapping[str, None]] = {"matchLabels": None, "matchExpressions":
 """The empty selector, as a merge patch has to say it: ``{}`` would leave the terms that somebody added (RFC 7396)."""
 _PUBLIC: Final[tuple[Network, ...]] = (ipaddress.ip_network("0.0.0.0/0"), ipaddress.ip_network("2000::/3"))
 """Where public addresses are: IPv6 has assigned no others (IANA, "IPv6 Global Unicast Address Assignments")."""
-_UNIQUE_LOCAL: Final = ipaddress.ip_network("fc00::/7")
 # CoreDNS of OpenShift serves pods at port 5353; a Service's port is translated before a NetworkPolicy is applied.
 DNS_PORTS: Final = (53, 5353)
 _DNS_PORTS: Final = [{"protocol": protocol, "port": port} for protocol in ("UDP", "TCP") for port in DNS_PORTS]
@@ -87,14 +86,12 @@ class KnownNetworks:
     """The networks around a tenant: this cluster's ``own``, and the ``peer``'s as seen here (None: not known).
 
     ``streams`` is where its pods reach home's API server without a tunnel, an address and a port; None: nowhere.
-    ``is_complete``: whether ``own`` has all of this cluster's networks.
     """
 
     own: Sequence[Network] = ()
     peer: Sequence[Network] | None = None
     name_servers: Sequence[tuple[str, int]] = ()
     streams: tuple[str, int] | None = attrs.field(default=None, kw_only=True)
-    is_complete: bool = attrs.field(default=True, kw_only=True)
 
 
 def most_of_namespace(contract: Contract, offered: Resources | None) -> Resources:
@@ -147,11 +144,10 @@ def network_policy(peer: str, namespace: str, contract: Contract, around: KnownN
     open_networks = [*(around.peer or ()), *map(ipaddress.ip_network, contract.granted.egress_networks)]
     blocks = [{"ipBlock": {"cidr": str(one)}} for one in covering(open_networks, MAX_BLOCKS)]
     if level == "internet":
-        # Where others connect the clusters, the peer's networks are private ones that are not known here: all but our
-        # own are open, once it is known which those are.
-        private = around.peer is None and around.is_complete
-        closed = [*SPECIAL, *(() if private else map(ipaddress.ip_network, PRIVATE)), *around.own]
-        blocks += _without([*_PUBLIC, _UNIQUE_LOCAL] if private else _PUBLIC, closed)
+        # Where others connect the clusters, the peer's networks are private ones that are not known here. So are those
+        # beside this cluster's nodes, such as a database's: which of them are the peer's is the administrator's to say
+        # (``egress_networks``).
+        blocks += _without(_PUBLIC, [*SPECIAL, *map(ipaddress.ip_network, PRIVATE), *around.own])
     egress: list[dict[str, Any]] = [
         {"to": [{"namespaceSelector": {"matchLabels": {REMOTE_CLUSTER_LABEL: peer}}}]},
         {"to": dns_peers(), "ports": _DNS_PORTS},

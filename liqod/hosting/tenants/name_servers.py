@@ -13,11 +13,15 @@ Subscriber = Callable[[str], None]
 
 
 class NameServers:
-    """The name services of all tenants; subscribers are called with the tenant whose servers are elsewhere now."""
+    """The name services of all tenants; subscribers are called with the tenant whose servers are elsewhere now.
 
-    def __init__(self, services: Informer[NameService], slices: Informer[NameSlice]) -> None:
+    ``expected``: whether a tenant lacks something that has none.
+    """
+
+    def __init__(self, services: Informer[NameService], slices: Informer[NameSlice], *, expected: bool = True) -> None:
         self.services = services
         self.slices = slices
+        self._expected = expected
 
     async def when_synced(self) -> None:
         """Wait until Services and slices are known."""
@@ -38,6 +42,11 @@ class NameServers:
             ):
                 found.append(service.spec.cluster_ip)
         return tuple(found)
+
+    def is_lacking(self, tenant: str) -> bool:
+        """Return whether a tenant should be answered and is not: names are switched on, or it was answered before."""
+        made = any(self.services.get(Key(tenant_namespace(tenant), object_name(slot))) is not None for slot in SLOTS)
+        return (self._expected or made) and not self.of(tenant)
 
     def places(self, tenant: str) -> tuple[tuple[str, int], ...]:
         """Return where the packets of these pods go: addresses and ports of the processes that answer, in order."""

@@ -157,10 +157,10 @@ class TenantNetworks:
 
     def around(self, tenant: str) -> KnownNetworks:
         """Return this cluster's networks, and those of a tenant."""
-        own, unknown = self._own()
+        own, _ = self._own()
         peer = self._of(tenant)
         known = None if peer is None else [*peer.networks, *self._directly(tenant)]
-        return KnownNetworks(own.networks, known, is_complete=not unknown)
+        return KnownNetworks(own.networks, known)
 
     def direct(self, tenant: str) -> dict[str, AddressMap]:
         """Return how addresses of a tenant's pods at its other lenders read here, by lender, where they are reached

@@ -1,9 +1,9 @@
 """ValidatingAdmissionPolicies (CEL) for what RBAC cannot express about borrowers, bound for all of them.
 
 They are the contract of tenants where a borrower writes the object itself: metadata, services, ingresses, routes,
-claims, secrets and slices; and where it deletes one. What a pod may be is decided where the daemon creates it
-(``shadowpods.pod_contract``). Two are about everybody: who may say that a namespace is a tenant's, and at which level
-(``admission.namespace_admission``).
+claims, secrets, slices and ShadowPods; and where it deletes one. What a pod may be is decided once more where the
+daemon creates it (``shadowpods.pod_contract``). Two are about everybody: who may say that a namespace is a tenant's,
+and at which level (``admission.namespace_admission``).
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from liqod.hosting.tenants.admission.namespace_admission import (
     namespace_policy,
     security_policy,
 )
+from liqod.hosting.tenants.admission.pod_rules import pod_rules
 from liqod.hosting.tenants.admission.route_rules import route_rules
 from liqod.hosting.tenants.contract import Contract
 from liqod.hosting.tenants.quota.content_bounds import CHANGES, GROWTH
@@ -35,7 +36,7 @@ from liqod.model.names import (
     REMOTE_CLUSTER_LABEL,
     tenant_namespace,
 )
-from liqod.model.objects.portable_metadata import METADATA_POLICY
+from liqod.model.objects.portable_metadata import METADATA_POLICY, POD_POLICY
 from liqod.model.records.home_policies import NAME as HOME_POLICIES
 from liqod.model.records.name_service import LABEL as NAME_SERVICE
 
@@ -65,7 +66,7 @@ _IS_BORROWER: Final = (
 _IS_CLAIM_CONTROLLER: Final = (
     "request.userInfo.username in ['system:serviceaccount:kube-system:ephemeral-volume-controller', "
     "'system:kube-controller-manager'] && has(object.metadata.ownerReferences) && "
-    "object.metadata.ownerReferences.exists(o, o.kind == 'Pod') && oldObject == null"
+    "object.metadata.ownerReferences.exists(o, o.kind == 'Pod')"
 )
 # The fields of Kubernetes 1.36 (api/core/v1/types.go, api/networking/v1/types.go); each that is not named in a rule is
 # harmless. An object is a map in an expression, whatever its type: what is not set is not in it.
@@ -121,6 +122,7 @@ _NAMES: Final = (
     EPHEMERAL_POLICY,
     SLICE_POLICY,
     ISOLATION_POLICY,
+    POD_POLICY,
     RECORD_POLICY,
     DELETION_POLICY,
     ORIGIN_POLICY,
@@ -213,6 +215,7 @@ def policies(contract: Contract = _DEFAULT) -> list[dict[str, Any]]:
                 ),
             ],
         ),
+        _pod_policy(contract),
         _record_policy(),
         _policy(
             DELETION_POLICY,
@@ -253,9 +256,36 @@ def _ephemeral_policy(contract: Contract) -> dict[str, Any]:
         EPHEMERAL_POLICY,
         {_CORE: ("persistentvolumeclaims",)},
         _claim_rules(contract),
+        operations=("CREATE",),
         selecting={"namespaceSelector": _where(REMOTE_CLUSTER_LABEL, "Exists")},
     )
     policy["spec"]["matchConditions"] = [{"name": "for-a-pod", "expression": _IS_CLAIM_CONTROLLER}]
+    return policy
+
+
+def _pod_policy(contract: Contract) -> dict[str, Any]:
+    """Return the policy of ShadowPods: what the daemon would refuse of a pod is refused before there is a record.
+
+    A change of what is neither the pod nor a label is no fault of what was written before a setting was changed.
+    """
+    rules = pod_rules(contract)
+    labels = "(has({0}.metadata.labels) ? dyn({0}.metadata.labels) : {{}})"
+    changed = f"dyn(object.spec) != dyn(oldObject.spec) || {labels.format('object')} != {labels.format('oldObject')}"
+    policy = _policy(
+        POD_POLICY,
+        {_OFFLOADING: ("shadowpods",)},
+        [(expression, message) for expression, message, _ in rules],
+        # What has no pod makes none.
+        only=[
+            (
+                "is-another-pod",
+                f"({_IS_BORROWER}) && has(object.spec) && has(object.spec.pod) && (oldObject == null || {changed})",
+            )
+        ],
+    )
+    for validation, (_, _, words) in zip(policy["spec"]["validations"], rules, strict=True):
+        if words:
+            validation["messageExpression"] = words
     return policy
 
 
@@ -443,12 +473,8 @@ def _claim_rules(contract: Contract) -> list[tuple[str, str]]:
     rules = [
         only_fields("claim", "object.spec", _FIELDS_OF_CLAIMS),
         (
-            "oldObject != null || !has(object.spec.volumeName) || object.spec.volumeName == ''",
-            "a borrower may not choose the volume of a claim: it may hold the data of others",
-        ),
-        (
-            "oldObject == null || (has(object.spec.volumeName) ? object.spec.volumeName : '') == "
-            "(has(oldObject.spec.volumeName) ? oldObject.spec.volumeName : '')",
+            "(has(object.spec.volumeName) ? object.spec.volumeName : '') == "
+            "(oldObject != null && has(oldObject.spec.volumeName) ? oldObject.spec.volumeName : '')",
             "a borrower may not choose the volume of a claim: it may hold the data of others",
         ),
         (

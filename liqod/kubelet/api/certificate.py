@@ -25,7 +25,7 @@ from liqod.identity.serving import generate, request, validity
 from liqod.kube.cache.informer import Informer
 from liqod.kube.cache.wait import until
 from liqod.kube.client import Client
-from liqod.kube.errors import ApiError, Forbidden, KubeError, NotFound
+from liqod.kube.errors import Forbidden, KubeError, NotFound
 from liqod.kube.resources import Resource
 from liqod.model.ids import Key
 from liqod.model.objects.meta import Object, View
@@ -146,6 +146,8 @@ class Certificate:
         name = made.metadata.name
         approved = await self._approve(name)
         certificate = await self._wait(name, approved)
+        # The cluster would keep it for an hour, also where liqod is removed meanwhile.
+        await self._drop(name)
         return Shown(certificate, key)
 
     async def _approve(self, name: str) -> bool:
@@ -194,7 +196,7 @@ class Certificate:
     async def _drop(self, name: str) -> None:
         try:
             await self._client.delete(REQUESTS, name)
-        except ApiError as error:
+        except KubeError as error:
             self._log.debug("the signing request {name} was left: {error}", name=name, error=str(error))
 
 

@@ -15,6 +15,7 @@ from attrs import define
 from liqod.flow.backoff import Backoff
 from liqod.kube.errors import ApiError, Forbidden, Invalid, NotFound, ServerError, Throttled, Unauthorized, Unreachable
 from liqod.kube.writing.refusals import LATER, READ_AGAIN, Retry, refused_write
+from liqod.model.objects.portable_metadata import POD_POLICY
 
 SETTLING_TIME: Final = 10.0
 """Seconds after a grant in which 403 and 404 can mean that the grant has not taken effect yet."""
@@ -66,8 +67,10 @@ def meaning_of(error: ApiError | Unreachable, *, granted_for: float, creating: b
         return Meaning.OVERLOADED
     if isinstance(error, NotFound) and not creating and not is_namespace_missing(error):
         return Meaning.OUTDATED
-    if isinstance(error, Forbidden | NotFound):
+    if isinstance(error, Forbidden | NotFound) and not is_invalid_pod(error):
         return Meaning.SETTLING if granted_for < SETTLING_TIME else Meaning.REFUSED
+    if is_invalid_pod(error):
+        return Meaning.REFUSED
     return Meaning.OUTDATED if refused_write(error, creating=creating).retry is Retry.AT_ONCE else Meaning.REFUSED
 
 
@@ -79,7 +82,12 @@ _REASONS: Final[dict[type[ApiError], str]] = {
 
 
 def refusal_reason(error: ApiError) -> str:
-    """Return the reason of a refused write for conditions and events (docs/operations.md)."""
+    """Return the reason of a refused write for conditions and events (docs/operations.md).
+
+    What the lender's policy says of a pod its daemon would say as well, where its API server has no policies.
+    """
+    if is_invalid_pod(error):
+        return "InvalidPod"
     return _REASONS.get(type(error), "RemoteApiError")
 
 
@@ -91,6 +99,11 @@ def counted_reason(error: ApiError | Unreachable, *, granted_for: float, creatin
     if isinstance(error, Unauthorized):
         return "CredentialRejected"
     return refusal_reason(error) if isinstance(error, ApiError) else "PeerUnreachable"
+
+
+def is_invalid_pod(error: ApiError) -> bool:
+    """Return whether the lender's contract refuses a pod; no other time and no other credential changes that."""
+    return isinstance(error, Forbidden) and f"'{POD_POLICY}'" in error.message
 
 
 def is_namespace_missing(error: NotFound) -> bool:

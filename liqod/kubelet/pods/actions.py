@@ -31,7 +31,14 @@ from liqod.kube.writing.status_writer import StatusWriter, Written
 from liqod.kubelet.common.context import Context
 from liqod.kubelet.common.meta import home_uid, is_ours
 from liqod.kubelet.common.reflection_counts import ReflectionCounts
-from liqod.kubelet.common.refusals import NAME_TAKEN_RETRY, Attempts, Meaning, counted_reason, meaning_of
+from liqod.kubelet.common.refusals import (
+    NAME_TAKEN_RETRY,
+    Attempts,
+    Meaning,
+    counted_reason,
+    is_invalid_pod,
+    meaning_of,
+)
 from liqod.kubelet.common.views import HomePod, Shadow, decoded
 from liqod.kubelet.lender.failed_writes import NO_ANSWER_RETRY, FailedWrite, existing, failed_write
 from liqod.kubelet.lender.health import LenderHealth
@@ -463,7 +470,7 @@ class PodActions:
         failed = failed_write(error, pod.tracked.attempts, self._health, granted_for=granted_for, creating=creating)
         if failed.meaning is Meaning.NO_ANSWER:
             raise Postponed(str(error)) from error
-        if failed.is_refused and isinstance(error, Forbidden | NotFound):
+        if failed.is_refused and isinstance(error, Forbidden | NotFound) and not is_invalid_pod(error):
             self._grants.request_again(home.metadata.namespace)
         return failed
 

@@ -11,10 +11,11 @@ _WORDS: Final = """
     BadQuantity BadRecord BadResource BlockNotKnown BlockSplitsPods BlockVolume BorrowingQuotaExceeded BothAgreed
     BothCan ByHome CIDRForbidden CIDROverlap CIDRTooNarrow CIDRTooWide CachesIncomplete CannotAdmit CannotSend
     CertificateExpired CertificateExpiring CertificateUnreadable ChainTooLong ClaimGone ClaimTaken ClassLimit
-    ClassNotOffered ClockSkew ClusterIDRepetition ClusterIDTooLong ClusterNotSelected ClusterSelected
-    ConnectionLost ContainerStatusUnknown CopyGone Cordoned CreatedPod CredentialMalformed CredentialMissing
-    CredentialPresent CredentialRejected CredentialsRefused DaemonFailed DaemonSilent DecisionPending
-    DefinitionNotServed DefinitionsMissing DeletionsHeld DirectOff DiskFull Draining Duplicate EgressDenied Ended
+    ClassNotOffered ClockSkew ClusterDomainChanged ClusterIDRepetition ClusterIDTooLong ClusterNotSelected
+    ClusterSelected ConnectionLost ContainerStatusUnknown CopyGone Cordoned CreatedPod CredentialMalformed
+    CredentialMissing CredentialPresent CredentialRejected CredentialsRefused DaemonFailed DaemonSilent DecisionPending
+    DefinitionNotServed DefinitionsMissing DeletionsHeld DirectOff DiskFull Draining Duplicate EgressDenied
+    EgressNotBounded Ended
     EndedByLender EndedThere EndpointNotExported Expired FamilyCut FewerStreams FileUnreadable Forbidden Found
     FrameLength HandshakeFailed HandshakeTimeout HomeFirst HomeWentBack HostLacks IdentityUnusable Ignored
     ImageMissing InProgress InUse Incoming Incomplete Internal InvalidClusterID InvalidName InvalidOffer
@@ -47,7 +48,8 @@ _WORDS: Final = """
     ServiceRefused ServicesNotSeen SessionBroken SessionEstablished SignatureRefused SizesLost SliceRefused
     SlowReader SomeFailed StaleOffer StandbySilent Starting StatusBytes StatusesDelayed Stopping StorageNotOffered
     StrategyContradicts StreamNotAsked StreamStranger StreamUnknownKey StreamWithoutSession Streams TakenBack
-    TenantFull TokenExpired TokenMissing TokenRefused TokenWithoutEnd TooDeep TooExpensive TooFast TooLarge
+    TenantFull TokenExpired TokenExpiring
+    TokenMissing TokenRefused TokenWithoutEnd TooDeep TooExpensive TooFast TooLarge
     TooLate TooMany TooManyConnections TooManyDomains TooManyFromAddress TooManyHalfOpen TooManyHandshakes
     TooManyHosts TooManyNames TooManyNamespaces TooManyNetworks TooManyPeers TooManyPods TooManyPolicies
     TooManyRequests TooManyResources TooManyReviews TooManyRules TooManySessions TooManySlices TooManyStreams

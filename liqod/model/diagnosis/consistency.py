@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import ipaddress
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from typing import Final
+
+import attrs
 
 from liqod.model.diagnosis.cluster import ClusterRecords, name_of
 from liqod.model.diagnosis.problem import Kind, Passed, Problem
@@ -142,6 +144,24 @@ def _full(facts: ClusterRecords, used: Mapping[str, Resources]) -> Iterator[tupl
             yield node.metadata.name, nearly_full(taken, quantity.parse_all(node.status.allocatable))
         except ValueError:
             continue
+
+
+@attrs.frozen
+class QuotaFacts:
+    """A ResourceQuota of a tenant's namespace here, and what of it is used."""
+
+    namespace: str
+    name: str
+    hard: Resources
+    used: Resources
+
+
+def full_quotas(quotas: Iterable[QuotaFacts]) -> Iterator[Problem]:
+    """Yield quotas of tenants of which nearly all is used: soon their pods are refused."""
+    for one in quotas:
+        if full := nearly_full(one.used, one.hard):
+            text = f"namespace {one.namespace}: more than 90 % of {', '.join(full)} of the quota {one.name} is used"
+            yield _warning(QUOTAS, "NearlyFull", ("namespace", one.namespace), text, "")
 
 
 def nearly_full(used: Mapping[str, Fraction], whole: Mapping[str, Fraction]) -> list[str]:

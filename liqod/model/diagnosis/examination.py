@@ -14,6 +14,7 @@ import attrs
 
 from liqod.model.diagnosis import consistency, installation
 from liqod.model.diagnosis.cluster import ClusterRecords, daemon_problems, diagnose
+from liqod.model.diagnosis.consistency import QuotaFacts
 from liqod.model.diagnosis.installation import ClockFacts, DefinitionFacts, SecretFacts, Unmet, Unread
 from liqod.model.diagnosis.path import PathProbes, path_passed, path_problems
 from liqod.model.diagnosis.problem import (
@@ -35,7 +36,7 @@ class Evidence:
     """What is known; None: not looked at.
 
     ``unmet`` is what a daemon's process lacks, ``spaces`` the namespaces of remote clusters, ``used`` what pods request
-    on virtual nodes by name, ``now`` the date by which certificates are judged.
+    on virtual nodes by name, ``quotas`` those of tenants here, ``now`` the date by which certificates are judged.
     """
 
     records: ClusterRecords | None = None
@@ -43,6 +44,7 @@ class Evidence:
     path: PathProbes | None = None
     spaces: Sequence[Object] | None = None
     used: Mapping[str, Resources] | None = None
+    quotas: Sequence[QuotaFacts] = ()
     secrets: Sequence[SecretFacts] | None = None
     now: datetime | None = None
     clock: ClockFacts | None = None
@@ -69,6 +71,7 @@ def _problems(evidence: Evidence) -> Iterator[Problem]:
             yield from consistency.orphans(records, evidence.spaces)
         if evidence.used is not None:
             yield from consistency.full_nodes(records, evidence.used)
+    yield from consistency.full_quotas(evidence.quotas)
     if evidence.secrets is not None and evidence.now is not None:
         yield from installation.key_problems(evidence.secrets, evidence.now)
     if evidence.clock is not None:

@@ -47,15 +47,17 @@ def clock_problems(clock: ClockFacts) -> Iterator[Problem]:
 
 @attrs.frozen(kw_only=True)
 class SecretFacts:
-    """A Secret of the daemon's namespace: whether it is a pairing token that has expired, and its certificate's end.
+    """A Secret of the daemon's namespace, a file, or a kubeconfig: when what it has ends.
 
-    ``endless_token``: it has a token of one of liqod's accounts that does not end, as earlier versions had made.
+    ``expired_token``: it is a pairing token that has expired. ``endless_token``: it has a token of one of liqod's
+    accounts that does not end, as earlier versions had made. ``token_end``: that of a token that nothing renews.
     """
 
     name: str
     expired_token: bool = False
     endless_token: bool = False
     certificate_end: datetime | None = None
+    token_end: datetime | None = None
 
 
 def key_problems(secrets: Sequence[SecretFacts], now: datetime) -> Iterator[Problem]:
@@ -75,6 +77,9 @@ def key_problems(secrets: Sequence[SecretFacts], now: datetime) -> Iterator[Prob
             code: str = "CertificateExpired" if ended else "CertificateExpiring"
             text = f"the certificate in {one.name} ends on {one.certificate_end:%Y-%m-%d}"
             yield _problem(KEYS, code, one.name, text, "error" if ended else "warning")
+        if one.token_end is not None and one.token_end - now < EXPIRES_SOON:
+            text = f"the token in {one.name} ends on {one.token_end:%Y-%m-%d}, and nothing renews it"
+            yield _problem(KEYS, "TokenExpiring", one.name, text, "warning")
 
 
 @attrs.frozen
@@ -136,7 +141,7 @@ def installation_passed(
     if clock is not None:
         yield Passed(CLOCK, "is synchronized with the API server's")
     if secrets is not None:
-        yield Passed(KEYS, "no certificate ends within three weeks")
+        yield Passed(KEYS, "no certificate ends within three weeks, of those that could be read")
     if definitions is not None:
         yield Passed(CRDS, "the CRDs are those of this release")
 

@@ -11,6 +11,8 @@ from typing import Final
 
 METADATA_POLICY: Final = "liqod-borrower-metadata"
 """The lender's admission policy for labels and annotations; its name is in the API server's refusal."""
+POD_POLICY: Final = "liqod-borrower-pods"
+"""The lender's admission policy for ShadowPods; its name is in the API server's refusal, too."""
 MAX_KEYS: Final = 64
 """Labels, and annotations, of an object that a borrower writes at a lender."""
 MAX_ANNOTATIONS_SIZE: Final = 64 << 10

@@ -34,6 +34,10 @@ BURST: Final = 2
 
 ANSWER_WITHIN: Final = 60.0
 """Seconds of a session in which a peer tells of its network; from then on one that did not counts as without tunnel."""
+DECIDES_WITHIN: Final = 360.0
+"""The same for a peer that always says one or the other, and may wait for a network agent that starts."""
+ALWAYS_SAYS: Final = 2
+"""The minor version from which on a peer without a tunnel says so."""
 
 
 @attrs.define(kw_only=True)
@@ -153,7 +157,8 @@ class NetworkExchange(PeerController):
             return None
         if exchange.waits is None or exchange.waits[0] is not session:
             exchange.waits = session, self._clock.seconds()
-        return exchange.waits[1] + ANSWER_WITHIN - self._clock.seconds()
+        within = DECIDES_WITHIN if session.minor >= ALWAYS_SAYS else ANSWER_WITHIN
+        return exchange.waits[1] + within - self._clock.seconds()
 
     def _send(self, peer_id: ClusterID, config: NetworkConfig, exchange: _Exchange) -> None:
         peer = self._peers.get(peer_id)

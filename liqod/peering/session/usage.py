@@ -12,6 +12,7 @@ from typing import Final
 
 import attrs
 
+from liqod.audit.events import NO_AUDIT, Audit, AuditEvent
 from liqod.flow.share import Share
 from liqod.model.ids import ClusterID
 
@@ -62,6 +63,7 @@ class PeerUsage:
     limited_at: float | None = None
     _shares: dict[str, Share] = attrs.field(factory=_shares)
     _changed: Callable[[], object] = attrs.field(default=bool, eq=False, repr=False)
+    _held_back: Callable[[str], object] = attrs.field(default=bool, eq=False, repr=False)
 
     def worked(self, seconds: float, now: float) -> None:
         """Count time of the event loop that went into what came from the peer, or what was sent to it."""
@@ -86,7 +88,8 @@ class PeerUsage:
         what, wait = max(((what, share.wait(now)) for what, share in shares.items()), key=lambda one: one[1])
         if wait <= 0:
             return 0.0
-        self._note(self.held, what, now)
+        if self._note(self.held, what, now):
+            self._held_back(what)
         return min(wait, LONGEST)
 
     def held_writes(self, now: float) -> None:
@@ -98,13 +101,15 @@ class PeerUsage:
         known = reason in self.refused or len(self.refused) < MOST_REASONS
         self._note(self.refused, reason if known else OTHER, now)
 
-    def _note(self, counts: Counter[str], what: str, now: float) -> None:
+    def _note(self, counts: Counter[str], what: str, now: float) -> bool:
+        """Count something; return whether it is to be shown."""
         before, was = rounded(counts[what]), self.limited_at
         counts[what] += 1
         self.limited_at = now
         # What is shown changes with the first, the second, the fourth ...: a flood leads to few writes.
-        if rounded(counts[what]) != before or was is None or now - was >= QUIET:
+        if is_shown := rounded(counts[what]) != before or was is None or now - was >= QUIET:
             self._changed()
+        return is_shown
 
     def shown(self) -> tuple[str, float] | None:
         """Return what was refused and held, and until when it counts as recent; None where nothing ever was."""
@@ -125,17 +130,24 @@ def _times(count: int) -> str:
 
 
 class Usages:
-    """What the peers take; ``changed`` is called with a peer when what is to be shown of it changes."""
+    """What the peers take; ``changed`` is called with a peer when what is to be shown of it changes.
 
-    def __init__(self, changed: Callable[[ClusterID], object] = bool) -> None:
+    That a peer is held back by its share is an event of the audit as often as the status shows it.
+    """
+
+    def __init__(self, changed: Callable[[ClusterID], object] = bool, audit: Audit = NO_AUDIT) -> None:
         self._changed = changed
+        self._audit = audit
         self._known: dict[ClusterID, PeerUsage] = {}
 
     def of(self, peer: ClusterID) -> PeerUsage:
         """Return what a peer takes, which proved its key."""
         known = self._known.get(peer)
         if known is None:
-            known = self._known[peer] = PeerUsage(changed=lambda: self._changed(peer))
+            known = self._known[peer] = PeerUsage(
+                changed=lambda: self._changed(peer),
+                held_back=lambda what: self._audit.record(AuditEvent("RateLimited", what, peer=peer)),
+            )
         return known
 
     def get(self, peer: ClusterID) -> PeerUsage | None:

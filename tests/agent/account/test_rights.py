@@ -175,16 +175,17 @@ class SplitRightsTests(SynchronousTestCase):
                 self.assertIn(right.verb, ("list", "watch"))
 
     def test_names_are_led_to_by_control(self) -> None:
-        """Control needs rights for it only where it is enabled, on Services of these names, and to read Leases."""
-        enabled = '[names]\nenabled = true\n[daemon]\nrole = "control"'
-        more = set(required(parse(enabled, {}))) - set(required(parse('[daemon]\nrole = "control"', {})))
+        """Control needs rights for it unless it is disabled, on Services of these names, and to read Leases."""
+        control = '[daemon]\nrole = "control"\n'
+        more = set(required(parse(control, {}))) - set(required(parse(f"{control}[names]\nenabled = false", {})))
         self.assertEqual({right.resource for right in more}, {SERVICES, LEASES})
+        self.assertEqual(required(parse(control, {})), required(parse(f"{control}[names]\nenabled = true", {})))
         for right in more:
             self.assertTrue(right.verb in ("list", "watch", "create") or right.name.startswith("liqod-names-"), right)
 
     def test_control_reads_the_gateways_record_besides(self) -> None:
         """It needs what the whole daemon needs, as it is all of it but the kernel's part, and the agent's report."""
-        network = '[network]\nmode = "wireguard"'
+        network = '[names]\nenabled = false\n[network]\nmode = "wireguard"'
         whole, control = (
             set(required(parse(network, {}))),
             set(required(parse(f'[daemon]\nrole="control"\n{network}', {}))),

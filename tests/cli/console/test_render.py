@@ -21,7 +21,7 @@ from liqod.cli.console.findings import bad, failed, good, lines, warning
 from liqod.cli.console.options import Options
 from liqod.cli.console.records import _documents
 from liqod.cli.console.render import Format, age, as_documents, as_text, cell
-from liqod.cli.console.table import display_width, layout
+from liqod.cli.console.table import display_width, fold, layout
 from liqod.cli.status.peers import STATUS_COLUMNS, STATUS_WIDE, brief, discover_rows, find, status_rows
 from liqod.model.diagnosis.cluster import ClusterRecords
 from liqod.model.objects.meta import Condition, ObjectMeta
@@ -271,6 +271,12 @@ class LayoutTests(SynchronousTestCase):
                     self.assertLessEqual(wanted, Counter("".join(output.split())))
         if width is not None and width >= 2:
             self.assertEqual([line for line in output.splitlines() if display_width(line) > width], [])
+
+    def test_lists(self) -> None:
+        """A list without spaces is broken after a comma, where it can be, and a long word where it must be."""
+        self.assertEqual(fold("Accepted,degraded", 14), ["Accepted,", "degraded"])
+        self.assertEqual(fold("a,b,c, d", 4), ["a,b,", "c, d"])
+        self.assertEqual(fold("abcdef", 4), ["abcd", "ef"])
 
     def test_order(self) -> None:
         """A cell that is folded can still be read: its parts are in order, below one another."""

@@ -8,6 +8,8 @@ from typing import Any
 from liqod.hosting.tenants.quota.levels import OF_NEW_TENANTS
 from liqod.kube.resources import FOREIGNCLUSTERS, NAMESPACES, PODS, RESOURCEQUOTAS, SECRETS, SHADOWPODS
 from liqod.model.names import (
+    FULL_LABEL,
+    HELD_WRITES_LABEL,
     MANAGED_BY_LABEL,
     MANAGED_BY_SHADOWPOD,
     ORIGIN_LABEL,
@@ -16,6 +18,7 @@ from liqod.model.names import (
 )
 from liqod.model.objects import quantity
 from liqod.model.objects.meta import Object
+from liqod.peering.records.status import LIMITS
 from tests.cli import test_every_command
 
 
@@ -82,6 +85,25 @@ class TenantTests(test_every_command.EveryCase):
         self.assertEqual(found["contract", "control-plane-nodes"][1], "auto")
         self.assertIn("persistentVolumeClaim", found["contract", "volumes"][1])
         self.assertFalse(any(of == "shop-c3" for of, _ in found))
+        self.assertEqual(found["fixed", "ports of a service"][1], "64")
+        self.assertIn("livenessProbe", found["fixed", "fields of a container"][1])
+        self.assertEqual(found["share", "RelayRequests"][1], "500 a second, 5000 at once")
+        self.assertFalse(any(of == "refused" for of, _ in found))
+
+    async def test_what_was_refused(self) -> None:
+        """What was refused or held back, what there is no room for, and the slices of the offer."""
+        await self.namespace("shop-c2", "c2")
+        labels = {"metadata": {"labels": {FULL_LABEL: "shadowpods", HELD_WRITES_LABEL: "x"}}}
+        await self.client.patch(NAMESPACES, "shop-c2", labels)
+        conditions = [{"type": LIMITS, "status": "False", "reason": "Limited", "message": "held back once: RelayBytes"}]
+        lent = {"resources": {"cpu": "4"}, "verdict": "Accepted", "slices": [{"name": "s", "resources": {"cpu": "1"}}]}
+        status = {"lent": lent, "conditions": conditions}
+        await self.client.patch(FOREIGNCLUSTERS, "c2", {"status": status}, subresource="status")
+        found = await self.rows()
+        self.assertEqual(found["refused", "Limited"][1], "held back once: RelayBytes")
+        self.assertEqual(found["refused", "no room"][1], "shadowpods")
+        self.assertEqual(found["refused", "writes are held until"][1], "x")
+        self.assertEqual(found["offer", "slice s"][1], "cpu=1")
 
     async def test_nothing_is_lent(self) -> None:
         """A peer to which nothing is lent has no room, and the table says so."""

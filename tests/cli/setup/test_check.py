@@ -13,6 +13,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from liqod.cli.console.options import Options
 from liqod.cli.setup import check
+from liqod.cli.status.reasons import command_codes, reasons
 from liqod.config.schema import DaemonSettings, KubernetesSettings, Settings
 from liqod.kube.resources import LEASES, MUTATINGWEBHOOKS, STORAGECLASSES
 from tests.cli.cluster_case import ClusterCase
@@ -84,6 +85,9 @@ class CheckTests(ClusterCase):
         findings = json.loads((await self.liqodctl("check", "-o", "json", status=1)).rpartition("]")[0] + "]")
         self.assertIn(("Daemon", "good"), {(finding["group"], finding["verdict"]) for finding in findings})
         self.assertNotIn(("CRDs", "bad"), {(finding["group"], finding["verdict"]) for finding in findings})
+        uncoded = [one["text"] for one in findings if one["verdict"] == "bad" and not one["code"]]
+        self.assertEqual(uncoded, ["the cluster has no key"])
+        self.assertLessEqual({one["code"] for one in findings} - {""}, {*reasons(), *command_codes()})
 
     async def test_check_as_the_daemon(self) -> None:
         """check judges the rights of the daemon's account, not the user's, and says where it can only do the latter."""
@@ -128,6 +132,23 @@ class CheckTests(ClusterCase):
             found = [one for one in ("nothing caps the memory of", "nothing caps", "volumes of") if one in output]
             self.assertEqual(found[:1], warned)
             self.assertNotIn("volumes of", found)
+
+    async def test_bounds_without_effect(self) -> None:
+        """Both say where nothing is known to enforce what tenants' pods may reach; not where all is granted."""
+        await self.liqodctl("install")
+        config = Path(self.mktemp()).absolute()
+        sentence = 'egress = "{}" under [hosting] may be without effect: the network plugin flannel'
+        for plugin, level in (
+            ("flannel", "internet"),
+            ("flannel", "tenant"),
+            ("flannel", "all"),
+            ("calico", "internet"),
+        ):
+            await state_networks(self.client, plugin=plugin)
+            config.write_text(f'[hosting]\negress = "{level}"\n')
+            shown = (await self.liqodctl("check", f"--config={config}", status=1)).replace("\n    ", " ")
+            warned = plugin == "flannel" and level != "all"
+            self.assertEqual(sentence.format(level) in shown, warned, (plugin, level))
 
     async def test_check_pre(self) -> None:
         """check --pre looks at ports that are to be had, and needs no definitions."""

@@ -11,8 +11,11 @@ from typing import Any
 
 from twisted.internet import reactor
 from twisted.trial.unittest import SynchronousTestCase, TestCase
+from twisted.web.server import Site
+from twisted.web.static import Data
 
-from liqod.cli.setup.gather import (
+from liqod.cli.setup.archive.daemon_pages import open_port
+from liqod.cli.setup.archive.gather import (
     HOST,
     MOST_BYTES,
     Archive,
@@ -22,11 +25,13 @@ from liqod.cli.setup.gather import (
     summary,
     tail,
 )
+from liqod.cli.setup.archive.redact import FIELDS, allowed, left_out, scrubbed
 from liqod.cli.setup.host.wanted import ROLES
-from liqod.cli.setup.redact import FIELDS, allowed, left_out, scrubbed
+from liqod.cli.status.first_screen import FirstScreen
+from liqod.config.schema import MetricsSettings
 from liqod.fabric.agent.kernel import host
 from liqod.kube import manifests
-from liqod.kube.resources import LEASES
+from liqod.kube.resources import LEASES, PODS
 from liqod.model.diagnosis.cluster import ClusterRecords
 from tests.cli.cluster_case import ClusterCase
 
@@ -79,7 +84,7 @@ class RedactionTests(SynchronousTestCase):
                 kept = json.dumps(allowed(body, FIELDS[kind]))
                 for mark in (*MARKS, HIDDEN):
                     self.assertNotIn(mark, kept, (kind, text))
-        self.assertGreaterEqual(len(seen), 8)
+        self.assertGreaterEqual(len(seen), 14)
 
     def test_pods(self) -> None:
         """Of a pod neither containers nor environment nor volumes are kept, only that there were some."""
@@ -121,6 +126,84 @@ class ClusterTests(ClusterCase):
             self.assertEqual([one["spec"]["holderIdentity"] for one in json.load(leases)], ["gw-1"])
 
 
+class DaemonTests(ClusterCase):
+    """What is gathered from the daemons."""
+
+    async def files(self, *arguments: str) -> dict[str, str]:
+        """Return the files of an archive by their names without its first folder."""
+        archive = self.kubeconfig.with_name("archive.tar.gz")
+        await self.liqodctl("gather", "--file", str(archive), *arguments)
+        found = {}
+        with tarfile.open(archive) as tar:
+            for member in tar.getmembers():
+                file = tar.extractfile(member)
+                assert file is not None
+                found[member.name.partition("/")[2]] = file.read().decode()
+        return found
+
+    async def test_pods(self) -> None:
+        """Where daemons are pods their logs are there, those before a restart as well, without secrets."""
+        await self.liqodctl("install")
+        asked = []
+
+        def read_log(request: Any, key: Any, query: dict[str, str]) -> None:
+            asked.append((key[1], query))
+            request.write(f"log of {query['container']} {SECRETS[0]}\n".encode())
+            request.finish()
+
+        self.cluster.server.read_log = read_log
+        ports = [{"name": "metrics", "containerPort": 5874}]
+        spec = {
+            "containers": [{"name": "daemon", "image": HIDDEN, "ports": ports, "env": [{"name": "A", "value": HIDDEN}]}]
+        }
+        labels = {"app.kubernetes.io/name": "liqod"}
+        metadata = {"name": "liqod-1", "namespace": "liqo-system", "labels": labels}
+        await self.client.create(PODS, {"metadata": metadata, "spec": spec}, "liqo-system")
+        ended = {"terminated": {"reason": "OOMKilled", "exitCode": 137, "message": HIDDEN}}
+        state = {"name": "daemon", "restartCount": 2, "lastState": ended}
+        await self.client.patch(
+            PODS, "liqod-1", {"status": {"containerStatuses": [state]}}, "liqo-system", subresource="status"
+        )
+        found = await self.files()
+        self.assertEqual(
+            [(name, query["container"], query.get("previous", "")) for name, query in asked],
+            [("liqod-1", "daemon", ""), ("liqod-1", "daemon", "true")],
+        )
+        for name in ("daemon.log", "daemon-before.log"):
+            self.assertIn("log of daemon <removed>", found[f"pods/liqod-1/{name}"])
+        (pod,) = json.loads(found["cluster/liqod-pods.json"])
+        (container,) = pod["status"]["containerStatuses"]
+        self.assertEqual(container["lastState"], {"terminated": {"reason": "OOMKilled", "exitCode": 137}})
+        self.assertIn("pods/liqod-1/metrics.txt: ", found["LEFT-OUT.txt"])
+        everything = "\n".join(found.values())
+        self.assertEqual([mark for mark in (*MARKS, HIDDEN) if mark in everything], [])
+
+    async def test_pages_of_this_host(self) -> None:
+        """The pages of a daemon on this host are there, where they are for everybody on it; else it is said."""
+        page = Data(b"liqod_up 1\n# token: s3cr3tvalue\n", "text/plain")
+        page.isLeaf = True
+        listening = REACTOR.listenTCP(0, Site(page), interface="127.0.0.1")
+        self.addCleanup(listening.stopListening)
+        await self.liqodctl("install")
+        config = self.kubeconfig.with_name("liqod.toml")
+        config.write_text(f'[metrics]\nlisten = "tcp:{listening.getHost().port}:interface=127.0.0.1"\n')
+        found = await self.files("--config", str(config))
+        self.assertEqual(found["host/metrics.txt"], "liqod_up 1\n# <removed>\n")
+        self.assertEqual(found["host/readyz.txt"], found["host/metrics.txt"])
+
+    def test_open_port(self) -> None:
+        """A page that takes a certificate or a token is not asked for, nor one of a socket."""
+        for settings, port in (
+            (MetricsSettings(), 5874),
+            (MetricsSettings(listen="tcp:99"), 99),
+            (MetricsSettings(listen=""), None),
+            (MetricsSettings(listen="unix:/run/x"), None),
+            (MetricsSettings(tls="own"), None),
+            (MetricsSettings(authentication="token"), None),
+        ):
+            self.assertEqual(open_port(settings), port, settings)
+
+
 class HostTests(TestCase):
     """What is gathered from the host."""
 
@@ -157,7 +240,7 @@ class ArchiveTests(SynchronousTestCase):
         """A file that is too large is cut, and that is noted."""
         archive = Archive("one")
         archive.add("log.txt", "x" * (MOST_BYTES + 5))
-        archive.add("SUMMARY.md", summary(ClusterRecords(), datetime.now(UTC)))
+        archive.add("SUMMARY.md", summary(FirstScreen(ClusterRecords()), datetime.now(UTC)))
         with tarfile.open(fileobj=io.BytesIO(archive.close())) as tar:
             self.assertEqual([one.name for one in tar.getmembers()], ["one/log.txt", "one/SUMMARY.md"])
             self.assertEqual(tar.getmembers()[0].size, MOST_BYTES)

@@ -8,7 +8,7 @@ import attrs
 from twisted.trial.unittest import SynchronousTestCase
 
 from liqod.cli.setup.up.plan import Invitation, is_needed, refused
-from liqod.cli.setup.up.pods.plan import HOPELESS, FoundInCluster, plan, progress
+from liqod.cli.setup.up.pods.plan import HOPELESS, FoundInCluster, plan, progress, telling
 from liqod.cli.setup.up.pods.wanted import Choices, Present, choose
 
 DONE = FoundInCluster(keyed=True)
@@ -132,6 +132,32 @@ class ProgressTests(SynchronousTestCase):
         ):
             (line,) = progress([workload(wanted=2)], [one, pod(ready=True), other]).waiting
             self.assertEqual(line, f"liqod: 0 of 2 ready (1 {said})")
+
+    def test_log(self) -> None:
+        """Of the pods that are not ready one is named whose container was started: it may have written why."""
+        crashed = {"waiting": {"reason": "CrashLoopBackOff"}}
+        for status, named in (
+            ({"state": {"running": {}}}, "liqod-1"),
+            ({"state": {"terminated": {}}}, "liqod-1"),
+            ({"state": crashed, "lastState": {"terminated": {}}}, "liqod-1"),
+            ({"state": {"waiting": {"reason": "ContainerCreating"}}, "lastState": {}}, ""),
+        ):
+            one = pod(containerStatuses=[status])
+            self.assertEqual(progress([workload()], [pod(ready=True), one]).unready, named, status)
+        self.assertEqual(
+            progress([workload()], [pod(ready=True, containerStatuses=[{"state": {"running": {}}}])]).unready, ""
+        )
+
+    def test_telling(self) -> None:
+        """Of a log the last warnings are shown, in either form; where it has none, its last lines."""
+        text = ["2026-01-01T00:00:00+0000 [liqod.wire#warn] no port", *[f"[liqod.wire#info] {n}" for n in range(9)]]
+        self.assertEqual(telling("\n".join(text)), text[:1])
+        later = text[0].replace("00:00:00", "00:00:10")
+        self.assertEqual(telling("\n".join([*text, "[a#error] other", later])), ["[a#error] other", later])
+        document = ['{"level":"error","message":"no"}', '{"level":"info","message":"warn"}']
+        self.assertEqual(telling("\n".join(document)), document[:1])
+        self.assertEqual(telling("\n".join(text[1:])), text[5:])
+        self.assertEqual(telling(""), [])
 
     def test_hopeless(self) -> None:
         """What does not go away by waiting ends the wait, with its message; a pod that is being replaced does not."""

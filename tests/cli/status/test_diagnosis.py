@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import base64
+import json
+from datetime import UTC, datetime, timedelta
+from fractions import Fraction
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import msgspec
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from twisted.trial.unittest import SynchronousTestCase
 
 from liqod.cli.network import netcheck
@@ -14,11 +21,16 @@ from liqod.cli.status.cluster_records import advice_of
 from liqod.cli.status.explain import KINDS, read
 from liqod.cli.status.explain_other import explain_node, explain_peer
 from liqod.cli.status.reasons import command_codes, parse, reasons
+from liqod.config.schema import IdentitySettings
+from liqod.identity.certs import LIFETIME, certify
+from liqod.kube.connection.config import ClientConfig
 from liqod.model.diagnosis.cluster import ClusterRecords, LeaderFacts, diagnose, is_stranger, problems_of, why_not_ready
-from liqod.model.diagnosis.consistency import contradictions, nearly_full, orphans
+from liqod.model.diagnosis.consistency import QuotaFacts, contradictions, nearly_full, orphans
 from liqod.model.diagnosis.examination import Evidence, examine
 from liqod.model.diagnosis.hops import ROUTE
+from liqod.model.diagnosis.installation import SecretFacts
 from liqod.model.diagnosis.path import PathProbes
+from liqod.model.ids import ClusterID
 from liqod.model.objects.meta import Object
 from liqod.model.objects.node import Node
 from liqod.model.records.network import NetworkConfig, TunnelEndpoint
@@ -257,6 +269,35 @@ class DoctorTests(SynchronousTestCase):
     def test_quotas(self) -> None:
         """More than nine tenths is nearly full; what has no limit is not."""
         self.assertEqual(nearly_full({"cpu": 95, "memory": 1, "gpu": 3}, {"cpu": 100, "memory": 2}), ["cpu"])  # type: ignore[dict-item]
+
+    def test_quotas_of_tenants(self) -> None:
+        """A tenant's quota here of which nearly all is used is named, one that allows nothing is not."""
+        quotas = [
+            QuotaFacts("shop-c2", "liqod", {"pods": Fraction(10)}, {"pods": Fraction(10)}),
+            QuotaFacts("bank-c2", "liqod", {"pods": Fraction(10), "gpu": Fraction(0)}, {"pods": Fraction(9)}),
+        ]
+        (found,) = examine(Evidence(quotas=quotas)).problems
+        self.assertEqual((found.code, found.kind, found.name), ("NearlyFull", "namespace", "shop-c2"))
+
+    def test_what_will_end(self) -> None:
+        """Certificates in files and in a kubeconfig, and a token made for long, are named weeks before they end."""
+        now = datetime.now(UTC)
+        soon = certify(Ed25519PrivateKey.generate(), ClusterID("c1"), now - LIFETIME + timedelta(days=10))
+        file = Path(self.mktemp())
+        file.write_bytes(soon.certificate_pem)
+        (of_file,) = doctor.of_files(IdentitySettings(certificate=str(file), ca="/nonexistent"))
+        wanted: list[tuple[SecretFacts, list[str]]] = [(of_file, ["CertificateExpiring"])]
+        config = ClientConfig("https://192.0.2.1", client_cert_pem=soon.certificate_pem)
+        wanted.append((doctor.of_kubeconfig(config), ["CertificateExpiring"]))
+        for lifetime, found in ((timedelta(hours=1), []), (timedelta(days=90), ["TokenExpiring"])):
+            end = now + timedelta(minutes=30)
+            times = {"iat": (end - lifetime).timestamp(), "exp": end.timestamp()}
+            account = {"kubernetes.io": {"serviceaccount": {"uid": "u"}}, "sub": "system:serviceaccount:a:b"}
+            body = base64.urlsafe_b64encode(json.dumps({**account, **times}).encode()).decode()
+            token = f"e30.{body}.x"
+            wanted.append((doctor.of_kubeconfig(ClientConfig("https://192.0.2.1", token=partial(str, token))), found))
+        for facts, codes_of_it in wanted:
+            self.assertEqual([one.code for one in examine(Evidence(secrets=[facts], now=now)).problems], codes_of_it)
 
 
 class ReasonsTests(SynchronousTestCase):

@@ -14,6 +14,7 @@ from liqod.model.records.facts import (
     API_SERVER,
     API_SERVER_NAMES,
     DAEMON_ADDRESSES,
+    DOMAIN,
     POD_NETWORKS,
     SERVICE_NETWORKS,
     ClusterFacts,
@@ -29,6 +30,7 @@ KNOWN = {
     API_SERVER: [URL],
     API_SERVER_NAMES: ["*.example.com", "192.0.2.1"],
     DAEMON_ADDRESSES: ["192.0.2.7"],
+    DOMAIN: ["cluster.local"],
 }
 
 
@@ -47,7 +49,7 @@ def record(**facts: list[str]) -> ClusterFacts:
 
 class FindingsTests(SynchronousTestCase):
     def test_table(self) -> None:
-        """What is needed and unknown is a warning with the setting, and so is a certificate for other names."""
+        """What is needed and unknown is a warning with the setting, and so is a certificate or domain of others."""
         for facts, url, expected in (
             (None, URL, []),
             (record(), URL, ["good"]),
@@ -56,9 +58,11 @@ class FindingsTests(SynchronousTestCase):
             (record(), "https://192.0.2.2", ["warning"]),
             (record(APIServerNames=[]), URL, ["good"]),
             (record(PodNetworks=[]), URL, ["warning"]),
+            (record(ClusterDomain=[]), URL, ["good"]),
+            (record(ClusterDomain=["home.example"]), URL, ["warning"]),
             (record(PodNetworks=[], DaemonAddresses=[]), "https://192.0.2.2", ["warning"] * 3),
         ):
-            found = fact_findings(facts, url)
+            found = fact_findings(facts, url, "cluster.local")
             self.assertEqual([one.verdict for one in found], expected, (facts, url))
             self.assertTrue(all(one.hint for one in found if one.verdict != "good"))
 

@@ -17,9 +17,11 @@ from liqod.agent import state
 from liqod.cli.console.findings import Finding, failed
 from liqod.cli.network import netcheck
 from liqod.cli.network.preflight import objection
-from liqod.cli.setup import doctor
+from liqod.cli.setup import check, doctor
+from liqod.cli.setup.archive.gather import summary
 from liqod.cli.status.explain_other import explain_node, explain_peer
 from liqod.cli.status.explain_pod import cluster_row, facts_for
+from liqod.cli.status.first_screen import FirstScreen
 from liqod.cli.status.peers import status_rows
 from liqod.cli.web.view import Snapshot, overview
 from liqod.fabric.agent.tunnel_status import Moment, TunnelDevice, tunnel_status
@@ -37,9 +39,11 @@ from liqod.model.diagnosis.installation import (
     SecretFacts,
     Unmet,
     Unread,
+    unread_problems,
 )
 from liqod.model.diagnosis.path import HostObservation, NotObserved, PathProbes, PodPings, SizeProbes
-from liqod.model.diagnosis.problem import Diagnosis, Problem
+from liqod.model.diagnosis.problem import DAEMON, Diagnosis, Problem
+from liqod.model.diagnosis.problem import PROCESSES as PROCESSES_TOPIC
 from liqod.model.diagnosis.processes import ProcessFacts
 from liqod.model.diagnosis.workloads import FullTenant, WaitingPod
 from liqod.model.ids import ClusterID, Key
@@ -391,6 +395,31 @@ class OneAnswerTests(SynchronousTestCase):
                     self.assertNotIn(row["state"], ("Ready", "selected", "requested"))
                 if record.spec.cluster_id == peer and (node is None or not is_true(node.status.conditions, "Ready")):
                     self.assertRegex(rows[peer]["node"], r"\((not ready|not created yet)\)")
+
+    @given(EVIDENCE)
+    @settings(max_examples=100, deadline=None)
+    def test_check(self, evidence: Evidence) -> None:
+        """check says of the processes, and of who reaches them, what status says of them."""
+        facts = facts_of(evidence)
+        shown = check.of_processes(FirstScreen(facts, unread=tuple(evidence.unread)))
+        every = examine(Evidence(records=facts, unread=evidence.unread)).problems
+        found = [one for one in every if one.topic in (DAEMON, PROCESSES_TOPIC)]
+        self.assert_honest(shown, found)
+
+    @given(
+        records(), st.lists(st.builds(Unread, one_of("Keys", "Quotas"), st.just("LQ1005: no"), st.just("")), max_size=1)
+    )
+    @settings(max_examples=100, deadline=None)
+    def test_gather(self, facts: ClusterRecords, unread: list[Unread]) -> None:
+        """The first page of an archive names what the first screen of status does, as bad as it is."""
+        text = summary(FirstScreen(facts, unread=tuple(unread)), NOW)
+        wrong = [*diagnose(facts), *unread_problems(unread)]
+        lines = text.partition("## What is wrong\n\n")[2].partition("\n\n")[0].splitlines()
+        self.assertEqual(len(lines), max(1, len(wrong)))
+        for line, problem in zip(lines, wrong, strict=False):
+            self.assertTrue(line.startswith(f"* {problem.severity}: {problem.kind} {problem.name}: "), line)
+            self.assertIn(problem.code, line)
+        self.assertEqual(lines == ["* nothing"], not wrong)
 
     @given(records())
     @settings(max_examples=100, deadline=None)

@@ -292,7 +292,7 @@ class SystemdTests(SynchronousTestCase):
 
     def test_the_tunnels_own_unit(self) -> None:
         """wireguard-go is started as the installed unit, else as one for this time; never as the daemon's child."""
-        self.assertEqual(self.made({TUNNEL: "liqod"}), ("systemctl", "start", TUNNEL))
+        self.assertEqual(self.made({TUNNEL: "liqod"}), ("systemctl", "restart", TUNNEL))
         self.assertEqual(self.made({})[0], "systemd-run")
 
     def test_the_unit_of_the_same_user(self) -> None:
@@ -304,7 +304,7 @@ class SystemdTests(SynchronousTestCase):
             ({TUNNEL: "liqod-network"}, "liqod-network", TUNNEL),
             ({TUNNEL: "liqod"}, "root", TUNNEL),
         ):
-            self.assertEqual(self.made(installed, own), ("systemctl", "start", unit), (installed, own))
+            self.assertEqual(self.made(installed, own), ("systemctl", "restart", unit), (installed, own))
 
     def test_the_unit_of_another_user(self) -> None:
         """A tunnel that this process could not reach is not started, and the reason says so."""

@@ -40,14 +40,7 @@ def sent(**policies: Any) -> dict[str, Any]:
 class Side(cases.HostingSide):
     """A lender to which policies of home are sent, without cases; a subclass provides the cluster."""
 
-    plugin = "calico"
-    """What is known of the network plugin; empty: nothing."""
     unenforced = "refuse"
-
-    async def begin(self) -> None:
-        await super().begin()
-        if self.plugin:
-            await self.know(self.plugin)
 
     def settings(self) -> Settings:
         settings = super().settings()

@@ -25,7 +25,7 @@ from liqod.kube.resources import NETWORKPOLICIES, PODS, Resource
 from liqod.model.ids import Key
 from liqod.model.names import ISOLATED_LABEL
 from liqod.model.objects.node import Node
-from liqod.model.records.facts import DISTRIBUTION, PLUGIN, ClusterFacts
+from liqod.model.records.facts import DISTRIBUTION, FACTS_NAME, PLUGIN, ClusterFacts
 from liqod.model.records.home_policies import ShadowNetworkPolicySet, WholePolicySet
 from liqod.model.records.network import AddressMap, Network, TunnelEndpoint
 from tests.hosting.isolation.cases import CLOSED, TO_DATABASE, sent
@@ -147,7 +147,9 @@ class OrderTests(SynchronousTestCase):
             facts=caches[4],
             networks=surrounding,
             contract=Contract(),
+            recorder=cast(Any, self),
         )
+        self.events: list[tuple[str, str, str]] = []
         self.addCleanup(self.controller.stopService)
         self.controller.startService()
         self.clock.pump([0.1] * 5)
@@ -181,6 +183,25 @@ class OrderTests(SynchronousTestCase):
 
     def of(self, app: str) -> str | None:
         return self.controller.of(SPACE, {"app": app}, awaited=True)
+
+    def record_event(self, regarding: Mapping[str, str], type: str, reason: str, message: str) -> None:
+        """Keep an event, for the controller."""
+        self.events.append((regarding["name"], reason, message))
+
+    def show_plugin(self, name: str) -> None:
+        """Show the facts of a cluster with a network plugin."""
+        found = [{"name": PLUGIN, "state": "Known", "values": [name]}]
+        text = {"metadata": {"name": FACTS_NAME}, "status": {"facts": found}}
+        self.facts.put(msgspec.convert(text, ClusterFacts))
+        self.clock.pump([0.1] * 5)
+
+    def test_bounds_without_effect(self) -> None:
+        """One event of the namespace, and another one after a while in which they had an effect; none on a guess."""
+        self.assertEqual(self.events, [])
+        for plugin in ("flannel", "flannel", "calico", "flannel"):
+            self.show_plugin(plugin)
+        self.assertEqual([one[:2] for one in self.events], [(SPACE, "EgressNotBounded")] * 2)
+        self.assertIn("flannel is not known to enforce", self.events[0][2])
 
     def test_more_isolated(self) -> None:
         """Labels come before policies, the floor before those that it is below."""

@@ -53,21 +53,31 @@ def refusals(policies: Iterable[Mapping[str, Any]], request: Request) -> list[st
     Raises AssertionError for one that cannot be evaluated: an API server refuses then as well, but with the expression
     in place of its message.
     """
-    found = []
+    found = refusals_by_policy(policies, request).values()
+    return [message for messages in found for message in messages]
+
+
+def refusals_by_policy(policies: Iterable[Mapping[str, Any]], request: Request) -> dict[str, list[str]]:
+    """Return the same for each policy that refuses, by its name."""
+    found = {}
+    names: dict[str, Any] = {}
     for policy in policies:
         spec = policy["spec"]
         if not _is_constrained(spec["matchConstraints"], request):
             continue
-        conditions = [_said(condition["expression"], request) for condition in spec["matchConditions"]]
+        names = names or _names(request)
+        conditions = [_said(condition["expression"], names) for condition in spec["matchConditions"]]
         if False in conditions:
             continue
         # "failurePolicy=Fail: reject the request" where one cannot be evaluated and none is false (MatchCondition).
-        found += ["a condition cannot be evaluated"] if None in conditions else []
+        messages = ["a condition cannot be evaluated"] if None in conditions else []
         for rule in spec["validations"]:
-            said = _said(rule["expression"], request)
+            said = _said(rule["expression"], names)
             assert said is not None, rule
             if not said:
-                found.append(rule["message"])
+                messages.append(rule["message"])
+        if messages:
+            found[policy["metadata"]["name"]] = messages
     return found
 
 
@@ -109,8 +119,8 @@ def _selects(selector: Mapping[str, Any] | None, labels: Mapping[str, str]) -> b
     return True
 
 
-def _said(expression: str, request: Request) -> bool | None:
-    """Return what an expression says; None if it cannot be evaluated, which refuses (``failurePolicy: Fail``)."""
+def _names(request: Request) -> dict[str, Any]:
+    """Return the variables of expressions about a request."""
     names = {
         "object": request.new,
         "oldObject": request.old,
@@ -132,10 +142,13 @@ def _said(expression: str, request: Request) -> bool | None:
         },
         "authorizer": {"rights": sorted(request.rights)},
     }
+    return {name: json_to_cel(cast(Any, value)) for name, value in names.items()}
+
+
+def _said(expression: str, names: dict[str, Any]) -> bool | None:
+    """Return what an expression says; None if it cannot be evaluated, which refuses (``failurePolicy: Fail``)."""
     try:
-        return bool(
-            _program(expression).evaluate({name: json_to_cel(cast(Any, value)) for name, value in names.items()})
-        )
+        return bool(_program(expression).evaluate(names))
     except CELEvalError:
         return None
 

@@ -11,7 +11,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from liqod.hosting.crash_backoff import Creations
 from liqod.hosting.shadowpods import rejections
-from liqod.hosting.shadowpods.admission import MAX_CONTAINERS, MAX_MESSAGE, Admit, Refuse, admit, sentence
+from liqod.hosting.shadowpods.admission import MAX_MESSAGE, Admit, Refuse, admit, sentence
 from liqod.hosting.shadowpods.decide import (
     AwaitTermination,
     Create,
@@ -29,6 +29,7 @@ from liqod.hosting.shadowpods.decide import (
 )
 from liqod.hosting.shadowpods.forge import MAX_GRACE
 from liqod.hosting.shadowpods.pod_contract import restrict
+from liqod.hosting.tenants.admission.pod_shape import MAX_CONTAINERS
 from liqod.hosting.tenants.contract import Contract
 from liqod.hosting.views import FORGED_ANNOTATION, Pod
 from liqod.kube.errors import from_status

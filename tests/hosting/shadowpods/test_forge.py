@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
 from liqod.hosting.shadowpods import forge
-from liqod.hosting.shadowpods.admission import MAX_TOLERATIONS, read_spec
+from liqod.hosting.shadowpods.admission import read_spec
 from liqod.hosting.shadowpods.pod_update import patches, sizes
+from liqod.hosting.tenants.admission.pod_shape import MAX_TOLERATIONS
 from liqod.hosting.views import FORGED_ANNOTATION, Pod, is_managed
 from liqod.model.names import HOME_SPEC_ANNOTATION
 from liqod.model.records.views import MAX_POD_BYTES, ShadowPod

@@ -16,14 +16,18 @@ SERVER = "10.96.7.53"
 class Servers:
     """The name servers of the tenant."""
 
-    def __init__(self, *servers: str) -> None:
+    def __init__(self, *servers: str, expected: bool = True) -> None:
         self.servers = servers
+        self.expected = expected
 
     def when_synced(self) -> Deferred[None]:
         return succeed(None)
 
     def of(self, tenant: str) -> tuple[str, ...]:
         return self.servers if tenant == "borrower" else ()
+
+    def is_lacking(self, tenant: str) -> bool:
+        return self.expected and not self.of(tenant)
 
 
 class NameTests(ControllerCases):
@@ -48,6 +52,11 @@ class NameTests(ControllerCases):
         spec, reasons = self.made(Servers())
         self.assertNotIn("dnsConfig", spec)
         self.assertEqual(reasons, ["NoNameService"])
+
+    def test_where_none_is_expected(self) -> None:
+        """Where nobody is known to answer, and names are not switched on either, there is nothing to report."""
+        spec, reasons = self.made(Servers(expected=False))
+        self.assertEqual(("dnsConfig" in spec, reasons), (False, []))
 
     def test_in_a_namespace_of_no_home(self) -> None:
         """Its search list cannot be known: that is reported as well."""

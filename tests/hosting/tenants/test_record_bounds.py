@@ -89,7 +89,8 @@ class PolicyTests(SynchronousTestCase):
 
     def asked(self, resource: str, value: str, *, update: bool = False, user: str = user_of(ClusterID("rome"))) -> bool:
         """Return whether a request is refused."""
-        body: dict[str, Any] = {"metadata": {"name": "home"}, "spec": {}}
+        pod = {"containers": [{"name": "main", "image": "a"}]}
+        body: dict[str, Any] = {"metadata": {"name": "home"}, "spec": {"pod": pod} if resource == "shadowpods" else {}}
         request = Request(
             user,
             "UPDATE" if update else "CREATE",
@@ -133,6 +134,8 @@ class CountTests(counting.Counting):
         await self.pods("web-rome", range(3, 4))
         await self.labels_become("shadowpods")
         self.assertEqual(records.used("rome")["shadowpods"], 10)
+        (event,) = self.audit.events
+        self.assertEqual((event.type, event.reason, event.object), ("RateLimited", "TenantFull", "bound/shadowpods"))
         await self.admin.create(NAMESPACES, {"metadata": {"name": "new-rome"}})
         await records.apply("rome", "new-rome")
         self.assertEqual(await self.label("new-rome"), {"shadowpods"})

@@ -47,7 +47,11 @@ class OwnPortsTests(SynchronousTestCase):
 
     def test_what_liqod_uses_itself(self) -> None:
         """A further node gets no port of another listener, nor keeps one; it does not wait until that is refused."""
-        settings = Settings(peering=PeeringSettings(listen="tcp:5876"), webhook=WebhookSettings(listen="unix:/run/x"))
+        settings = Settings(
+            peering=PeeringSettings(listen="tcp:5876"),
+            webhook=WebhookSettings(listen="unix:/run/x"),
+            names=NamesSettings(enabled=False),
+        )
         used = used_ports(settings)
         self.assertEqual(used, {5870, 5874, 5876, 5877, 5878})
         for recorded in (0, 5877):
@@ -65,14 +69,16 @@ class OwnPortsTests(SynchronousTestCase):
             webhook=WebhookSettings(listen="unix:/run/x"),
             metrics=MetricsSettings(listen=""),
             hosting=HostingSettings(home_api="tcp:5880:interface=10.0.0.1"),
-            names=NamesSettings(home_port=5881, first_port=6000),
+            names=NamesSettings(enabled=False, home_port=5881, first_port=6000),
         )
         self.assertEqual(used_ports(quiet), {*METRICS_OF_OTHERS, 5880, 5881})
-        silent = msgspec.structs.replace(quiet, hosting=HostingSettings(), names=NamesSettings(home_port=0))
+        silent = msgspec.structs.replace(
+            quiet, hosting=HostingSettings(), names=NamesSettings(enabled=False, home_port=0)
+        )
         self.assertEqual(used_ports(silent), {*METRICS_OF_OTHERS})
-        names = NamesSettings(enabled=True, home_port=5881, first_port=6000)
-        answered = used_ports(msgspec.structs.replace(quiet, names=names))
-        self.assertEqual(answered, {*METRICS_OF_OTHERS, 5880, 5881, *range(6000, 6512)})
+        for names in (NamesSettings(first_port=6000), NamesSettings(enabled=True, first_port=6000)):
+            answered = used_ports(msgspec.structs.replace(quiet, names=names))
+            self.assertEqual(answered, {*METRICS_OF_OTHERS, 5870, 5880, *range(6000, 6512)})
 
     def test_more_nodes_than_ports(self) -> None:
         """What is left over is served at the first port, which is known as another node's."""

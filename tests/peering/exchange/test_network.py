@@ -10,13 +10,22 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from liqod.config.schema import NetworkSettings, Settings
+from liqod.fabric.control.recorded_agent import REPORT_WITHIN
 from liqod.kube.resources import NETWORKCONFIGS
 from liqod.kube.writing.merge_patch import apply_merge_patch
 from liqod.model.ids import ClusterID, Key
 from liqod.model.objects.meta import ObjectMeta, to_dict
-from liqod.model.records.network import NetworkConfig, NetworkConfigSpec, NetworkConfigStatus, Subnets, TunnelSide
+from liqod.model.records.network import (
+    UNDECIDED,
+    Decision,
+    NetworkConfig,
+    NetworkConfigSpec,
+    NetworkConfigStatus,
+    Subnets,
+    TunnelSide,
+)
 from liqod.peering.controller import PACE
-from liqod.peering.exchange.network import SETTLE, NetworkExchange
+from liqod.peering.exchange.network import ALWAYS_SAYS, ANSWER_WITHIN, DECIDES_WITHIN, SETTLE, NetworkExchange
 from liqod.peering.session.peer import Peer
 from liqod.wire.events import Network, NetworkAck
 from tests.peering.clusters import PairCase, PeerCluster, context_of, settings
@@ -151,7 +160,8 @@ class Config:
 class Session:
     """One session with a peer, and what is sent in it."""
 
-    def __init__(self) -> None:
+    def __init__(self, minor: int = ALWAYS_SAYS) -> None:
+        self.minor = minor
         self.sent: list[object] = []
 
     def send(self, event: object) -> bool:
@@ -203,3 +213,20 @@ class PaceTests(SynchronousTestCase):
         self.clock.advance(SETTLE)
         for side in (self.config.kept.status.remote, self.config.kept.status.ack):
             self.assertEqual(side.external_cidr, "10.2.0.0/16")
+
+    def silence_of(self, minor: int) -> float:
+        """Return after how many seconds of a session a peer that tells nothing counts as one without a tunnel."""
+        spec = NetworkConfigSpec(cluster_id=self.peer.id, decision=Decision(mode=UNDECIDED))
+        self.config.kept = NetworkConfig(metadata=ObjectMeta(name="beta"), spec=spec)
+        self.peer.session = cast(Any, Session(minor))
+        self.exchange.enqueue(self.peer.id)
+        begin = self.clock.seconds()
+        while not self.config.kept.status.silent and self.clock.seconds() < begin + 1000:
+            self.clock.advance(1)
+        return self.clock.seconds() - begin
+
+    def test_a_peer_that_decides_late(self) -> None:
+        """A peer that says it when it has no tunnel may wait for its network agent; one of before never says it."""
+        self.assertLess(abs(self.silence_of(ALWAYS_SAYS - 1) - ANSWER_WITHIN), 2)
+        self.assertLess(abs(self.silence_of(ALWAYS_SAYS) - DECIDES_WITHIN), 2)
+        self.assertGreater(DECIDES_WITHIN, REPORT_WITHIN + 30)

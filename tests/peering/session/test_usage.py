@@ -25,6 +25,7 @@ from liqod.peering.session.usage import (
     Usages,
     rounded,
 )
+from tests.peering.clusters import RecordedAudit
 
 NOW = "2030-01-01T00:00:00Z"
 ROME, OSLO = ClusterID("rome"), ClusterID("oslo")
@@ -127,6 +128,17 @@ class AttributionTests(SynchronousTestCase):
         assert usage is not None
         self.assertEqual(dict(usage.refused), {"RelayDenied": 1, "BadField": 1})
         self.assertEqual(self.changed, [ROME, ROME])
+
+    def test_who_is_held_back(self) -> None:
+        """It is a security event as often as the status changes with it: a flood writes few."""
+        audit = RecordedAudit()
+        usage = Usages(audit=audit).of(ROME)
+        usage.worked(1000.0, 0.0)
+        for _ in range(9):
+            self.assertGreater(usage.hold(0.0), 0.0)
+        usage.held_writes(0.0)
+        found = [(one.type, one.reason, one.peer) for one in audit.events]
+        self.assertEqual(found, [("RateLimited", "ReactorTime", "rome")] * 4)
 
     def test_of_who_only_claims_it(self) -> None:
         """A stranger that names a peer leaves no mark on that one; nor do networks and restarts."""

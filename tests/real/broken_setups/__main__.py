@@ -1,7 +1,8 @@
 """Breaks two real clusters in thirty ways: ``python -m tests.real.broken_setups [NUMBER...]``.
 
 What ``liqodctl status`` has to name is written to ``.cache/broken-setups/<commit>.md`` before the first one is tried,
-and what it named after each. The exit status is 0 where its first screen had cause and object of all.
+and what it named after each. What was tried of the same sources before is not tried again, unless its number is given.
+The exit status is 0 where its first screen had cause and object of all that were asked for.
 """
 
 from __future__ import annotations
@@ -40,11 +41,14 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--list", action="store_true", help="print what must be shown, and break nothing")
     parser.add_argument("--junit", type=Path, help="write the results to this file as JUnit XML")
     args = parser.parse_args(argv)
-    chosen = [one for one in thirty(args.seed) if one.number in args.numbers or not args.numbers]
+    asked = [one for one in thirty(args.seed) if one.number in args.numbers or not args.numbers]
     commit = state()
     if args.list:
-        print(verdicts.table([Row(setup=one) for one in chosen], commit))
+        print(verdicts.table([Row(setup=one) for one in asked], commit))
         return 0
+    kept = KEPT / f"{commit}.json"
+    known = verdicts.read_rows(json.loads(kept.read_text()) if kept.exists() else [], thirty(args.seed))
+    chosen = asked if args.numbers else [row.setup for row in known if row.verdict == "waiting"]
     # An end by SIGTERM is as orderly as one by Ctrl-C.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     prepare()
@@ -53,12 +57,15 @@ def main(argv: Sequence[str]) -> int:
 
     def report(rows: Sequence[Row]) -> None:
         (KEPT / f"{commit}.md").write_text(verdicts.table(rows, commit))
-        (KEPT / f"{commit}.json").write_text(json.dumps(verdicts.plain_rows(rows), indent=1))
+        kept.write_text(json.dumps(verdicts.plain_rows(rows), indent=1))
 
     usual = Patience()
     patience = Patience(usual.shown * args.patience, usual.healed * args.patience)
-    with Borrowing() as sides:
-        rows = Campaign(sides, report, patience).run(chosen)
+    rows = known
+    if chosen:
+        with Borrowing() as sides:
+            rows = Campaign(sides, report, patience).run(known, chosen)
+    rows = [row for row in rows if row.setup in asked]
     if args.junit:
         results = [_result(row) for row in rows]
         write_junit(args.junit, [Outcome(Step(TITLE, 0.0), time.monotonic() - begin, "", results)])

@@ -99,20 +99,21 @@ class Campaign:
     report: Callable[[Sequence[Row]], None]
     patience: Patience = field(factory=Patience)
 
-    def run(self, chosen: Sequence[Setup]) -> list[Row]:
-        """Try set-ups in their order; return a row for each."""
-        rows = [Row(setup=setup) for setup in chosen]
+    def run(self, known: Sequence[Row], chosen: Sequence[Setup]) -> list[Row]:
+        """Try set-ups in their order; return all rows that are known, with a new one for each of these."""
+        rows = list(known)
         self.report(rows)
-        for number, setup in enumerate(chosen):
+        left = [number for number, row in enumerate(rows) if row.setup in chosen]
+        for count, number in enumerate(left, 1):
             begin = time.monotonic()
-            rows[number] = row = tried(self.sides, setup, self.patience)
+            rows[number] = row = tried(self.sides, rows[number].setup, self.patience)
             print(
-                f"[{number + 1}/{len(chosen)}] {setup.number} {setup.name}: {row.verdict} after {row.after:.0f} s, "
+                f"[{count}/{len(left)}] {row.setup.number} {row.setup.name}: {row.verdict} after {row.after:.0f} s, "
                 f"{'healed' if row.healed else 'not healed'}, {time.monotonic() - begin:.0f} s in all",
                 flush=True,
             )
             self.report(rows)
-            if not row.healed and number + 1 < len(chosen):
+            if not row.healed and count < len(left):
                 print("new clusters", flush=True)
                 try:
                     self.sides.renew()

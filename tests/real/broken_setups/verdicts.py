@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, Literal
 
-from attrs import asdict, evolve, frozen
+from attrs import asdict, evolve, field, frozen
 
 from tests.real.broken_setups.setups import Setup
 from tests.real.terminal import Shown, first_screen
@@ -17,6 +18,10 @@ LIMIT: Final = 10.0
 Verdict = Literal["both", "slow", "cause only", "object only", "neither", "before", "not made", "waiting"]
 BETTER: Final[tuple[Verdict, ...]] = ("neither", "object only", "cause only", "slow", "both")
 """What a screen can show, the worst first."""
+
+
+def _lines(text: Iterable[str]) -> tuple[str, ...]:
+    return tuple(text)
 
 
 @frozen(kw_only=True)
@@ -33,7 +38,7 @@ class Row:
     after: float = 0.0
     took: float = 0.0
     healed: bool = False
-    screen: Sequence[str] = ()
+    screen: Sequence[str] = field(default=(), converter=_lines)
     note: str = ""
 
     @property
@@ -129,6 +134,16 @@ def _line(row: Row) -> str:
 def plain_rows(rows: Iterable[Row]) -> list[dict[str, Any]]:
     """Return the rows as plain values, for JSON."""
     return [asdict(row) for row in rows]
+
+
+def read_rows(plain: Iterable[Mapping[str, Any]], setups: Iterable[Setup]) -> list[Row]:
+    """Return a row for each set-up: what ``plain_rows`` made of it before, if it was the same one, or a new row."""
+    known = {json.dumps(one["setup"], sort_keys=True): one for one in plain}
+    rows = []
+    for setup in setups:
+        one = known.get(json.dumps(asdict(setup), sort_keys=True), {})
+        rows.append(Row(**{**one, "setup": setup}))
+    return rows
 
 
 def failed(setup: Setup, why: str) -> Row:

@@ -15,7 +15,7 @@ from typing import Final
 from liqod.cli.console import errors
 from liqod.cli.console.errors import CliError
 from liqod.cli.setup.host.plan import ABSENT, OTHER, Account, HostPlan, ObservedHost, Receipt, parents
-from liqod.cli.setup.host.wanted import POLKIT, RECEIPT, ROLES, USERS, HostFile, digest_of
+from liqod.cli.setup.host.wanted import OWNED, POLKIT, RECEIPT, ROLES, USERS, HostFile, digest_of
 
 RECEIPT_LIMIT: Final = 1 << 20
 SYSTEMD: Final = ("usr/lib/systemd/systemd", "lib/systemd/systemd")
@@ -34,7 +34,7 @@ def observe(root: Path, paths: Iterable[str]) -> ObservedHost:
     try:
         return ObservedHost(
             {path: _digest(_at(root, path)) for path in everything},
-            frozenset(path for path in parents([*everything, RECEIPT]) if _at(root, path).is_dir()),
+            frozenset(path for path in parents([*everything, RECEIPT]) if _is_there(root, path)),
             _accounts(root),
             receipt,
         )
@@ -42,10 +42,22 @@ def observe(root: Path, paths: Iterable[str]) -> ObservedHost:
         raise _failure(error) from None
 
 
+def _is_there(root: Path, directory: str) -> bool:
+    """Return whether a directory is there, and not from an installation that ended before it had a receipt."""
+    if Path(directory) == Path(RECEIPT).parent and _is_unfinished(_at(root, RECEIPT)):
+        return False
+    return _at(root, directory).is_dir()
+
+
+def observe_removal(root: Path) -> ObservedHost:
+    """Return what there is of what an uninstallation may remove. Raises CliError where it cannot be read."""
+    return observe(root, [path for paths in OWNED.values() for path in paths])
+
+
 def preflight(root: Path, prefix: str, plan: HostPlan) -> list[str]:
     """Return why the plan cannot be carried out: no systemd, no rights, a read-only file system, a private place."""
     if not any((root / place).exists() for place in SYSTEMD):
-        return ["there is no systemd here; run `twistd -n liqod` by the service manager that there is"]
+        return [f"there is no systemd here; run `{prefix}/bin/twistd -n liqod` by the service manager that there is"]
     if root == Path("/") and os.geteuid() != 0:
         return ["only root may install a service: run it as root, or with sudo"]
     refusals = []
@@ -71,13 +83,10 @@ def preflight(root: Path, prefix: str, plan: HostPlan) -> list[str]:
 def install(root: Path, entries: Sequence[HostFile], plan: HostPlan) -> None:
     """Carry out a plan for an installation, all but ``save_receipt`` at its end. Raises CliError."""
     try:
-        for directory in plan.receipt.directories:
-            path = _at(root, directory)
-            if not path.is_dir():
-                path.mkdir()
-                # The umask of the administrator may have taken away others' right to enter.
-                path.chmod(0o755)
+        # What is made before the receipt is there would be nobody's if this were interrupted then.
+        _make(root, [directory for directory in plan.receipt.directories if directory in parents([RECEIPT])])
         save_receipt(root, plan.receipt)
+        _make(root, plan.receipt.directories)
         verbs = {change.path: change.verb for change in plan.changes}
         for entry in entries:
             if verbs[entry.path] in ("write", "replace"):
@@ -88,15 +97,46 @@ def install(root: Path, entries: Sequence[HostFile], plan: HostPlan) -> None:
         raise _failure(error) from None
 
 
+def _make(root: Path, directories: Iterable[str]) -> None:
+    for directory in directories:
+        path = _at(root, directory)
+        if not path.is_dir():
+            path.mkdir()
+            # The umask of the administrator may have taken away others' right to enter.
+            path.chmod(0o755)
+
+
+def remove_unfinished(root: Path) -> list[str]:
+    """Remove what an installation leaves that ended before it had a receipt; return what it was. Raises CliError."""
+    receipt = _at(root, RECEIPT)
+    if not _is_unfinished(receipt):
+        return []
+    try:
+        _scratch(receipt).unlink(missing_ok=True)
+        receipt.parent.rmdir()
+    except OSError as error:
+        raise _failure(error) from None
+    return [str(Path(RECEIPT).parent)]
+
+
+def _is_unfinished(receipt: Path) -> bool:
+    """Return whether the directory of a receipt has nothing in it but a receipt that was not written to its end."""
+    return receipt.parent.is_dir() and [*receipt.parent.iterdir()] == [_scratch(receipt)]
+
+
 def remove(root: Path, plan: HostPlan) -> list[str]:
     """Carry out a plan for a removal; returns what was removed. Raises CliError."""
     removed = []
     try:
-        for path in plan.receipt.entries:
-            _scratch(_at(root, path)).unlink(missing_ok=True)
+        for entry in plan.receipt.entries:
+            _scratch(_at(root, entry)).unlink(missing_ok=True)
         for change in plan.changes:
             if change.verb == "remove":
-                _at(root, change.path).unlink(missing_ok=True)
+                path = _at(root, change.path)
+                if path.is_dir() and not path.is_symlink():
+                    shutil.rmtree(path)
+                else:
+                    path.unlink(missing_ok=True)
                 removed.append(change.path)
         for user in plan.remove_users:
             prefix = [] if root == Path("/") else ["--prefix", str(root)]
@@ -105,6 +145,7 @@ def remove(root: Path, plan: HostPlan) -> list[str]:
             if f"\n{user}:" in "\n" + _at(root, "/etc/group").read_text(encoding="utf-8", errors="replace"):
                 _run("groupdel", *prefix, user)
             removed.append(f"the user {user}")
+        _scratch(_at(root, RECEIPT)).unlink(missing_ok=True)
         # The receipt goes last, so that an interrupted removal can be repeated.
         _at(root, RECEIPT).unlink(missing_ok=True)
         for directory in sorted(plan.receipt.directories, key=lambda path: -path.count("/")):

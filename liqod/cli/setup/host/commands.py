@@ -137,10 +137,14 @@ def refuse(plan: HostPlan, obstacles: Sequence[str]) -> None:
 
 def uninstall_host(output: Output, *, root: Path, dry_run: bool) -> None:
     """Remove what ``install_host`` wrote and nobody changed since, and show each step. Raises CliError."""
-    observed = apply.observe(root, [])
+    observed = apply.observe_removal(root)
     if observed.receipt is None:
-        output.say(f"nothing to remove: there is no {RECEIPT}")
-        output.publish({"steps": [], "done": not dry_run})
+        steps = [] if dry_run else [f"removed {path}" for path in apply.remove_unfinished(root)]
+        for line in steps:
+            output.print_line(line)
+        if not steps:
+            output.say(f"nothing to remove: there is no {RECEIPT}")
+        output.publish({"steps": steps, "done": not dry_run})
         return
     if units := " ".join(apply.in_use(root)):
         raise CliError(errors.IN_USE, f"running, or enabled: {units}", f"end it first: systemctl disable --now {units}")

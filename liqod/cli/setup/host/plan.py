@@ -8,7 +8,7 @@ from typing import Final, Literal
 
 import attrs
 
-from liqod.cli.setup.host.wanted import RECEIPT, USERS, HostFile
+from liqod.cli.setup.host.wanted import OWNED, RECEIPT, USERS, HostFile
 
 ABSENT: Final = ""
 OTHER: Final = "other"
@@ -125,7 +125,10 @@ def _account_refusal(name: str, account: Account) -> str:
 
 
 def plan_removal(observed: ObservedHost) -> HostPlan:
-    """Return what has to be done so that nothing of the receipt is left but what was changed since."""
+    """Return what has to be done so that nothing of the receipt is left but what was changed since.
+
+    With a user that was created goes what its process has: its number may become another user's.
+    """
     before = observed.receipt or Receipt()
     changes = []
     for path, written in sorted(before.entries.items()):
@@ -134,7 +137,10 @@ def plan_removal(observed: ObservedHost) -> HostPlan:
             changes.append(PathChange("remove", path))
         elif digest != ABSENT:
             changes.append(PathChange("keep", path, "it was changed since it was written"))
-    return HostPlan(changes, before, remove_users=[name for name in before.users if name in observed.accounts])
+    users = [name for name in before.users if name in observed.accounts]
+    owned = [path for user in users for path in OWNED.get(user, ()) if path not in before.entries]
+    changes += [PathChange("remove", path) for path in owned if observed.digests.get(path, ABSENT) != ABSENT]
+    return HostPlan(changes, before, remove_users=users)
 
 
 def parents(paths: Sequence[str]) -> list[str]:

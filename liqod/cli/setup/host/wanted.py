@@ -45,6 +45,10 @@ TOKEN_FILES: Final = {
 
 Relative, since a kubeconfig may lie in the directory of another host's root.
 """
+OWNED: Final = {
+    user: (f"/var/lib/{user}", *(path for path, reader in READERS.items() if reader == user)) for user in USERS
+}
+"""What each user's process has on its host: the state directory of its unit, and its kubeconfig."""
 CONFIGURATION: Final = "/etc/liqod/liqod.toml"
 UNITS: Final = "/etc/systemd/system"
 SYSUSERS: Final = "/etc/sysusers.d/liqod.conf"

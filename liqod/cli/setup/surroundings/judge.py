@@ -1,17 +1,16 @@
 """What follows from a cluster's distribution, network plugin and rules for an installation. Pure.
 
-A finding without a hint is for information. docs/guides has more of each; what stands here was read in the source or
-the documentation of these platforms.
+A finding without a hint is for information. What is known of single platforms is in ``notes``; docs/guides has more.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Final
 
-import attrs
-
 from liqod.cli.console.findings import Finding, bad, good, warning
+from liqod.cli.setup.surroundings.notes import NOTES
+from liqod.cli.setup.surroundings.seen import PRIVILEGED, Surroundings
 from liqod.config.schema import Settings
 from liqod.facts.node_address import node_address_type
 from liqod.facts.observed import CILIUM, ObservedCluster, data_of
@@ -22,52 +21,14 @@ from liqod.model.records.network import TUNNEL
 GROUP: Final = "Cluster"
 ENFORCE: Final = "pod-security.kubernetes.io/enforce"
 """The label of a namespace with the level that its pods have to satisfy (Kubernetes, "Pod Security Admission")."""
-LEVELS: Final = ("privileged", "baseline", "restricted")
-OTHER_SIGNER: Final = "beta.eks.amazonaws.com/app-serving"
+LEVELS: Final = (PRIVILEGED, "baseline", "restricted")
 _CURE: Final = 'set bpf.hostLegacyRouting=true in the Helm values of Cilium, or mode = "none" under [network]'
-
-PODS_ONLY: Final[Mapping[str, str]] = {
-    "talos": "its hosts have no shell and no systemd",
-    "openshift": "its hosts are not changed by hand",
-    "gke": "the root of its nodes is read-only",
-}
-"""Distributions on whose hosts no service is installed, with why."""
-NOTES: Final[Mapping[str, tuple[str, str]]] = {
-    "gke": (
-        "its control plane may reach nodes at 443 and 10250 only, and may refuse webhooks by URL",
-        "open 5873 and 5875 to it, and set service under [webhook] (the chart does)",
-    ),
-    "aks": (
-        "its control plane reaches nothing of the cluster but Services",
-        "install liqod as pods: the chart offers the webhook at a Service",
-    ),
-    "k0s": (
-        "its controllers reach workers by konnectivity, which carries no webhook by URL",
-        "run liqod on a worker that controllers reach, or as pods, which offer the webhook at a Service",
-    ),
-    "kind": ("its nodes are containers", "install liqod as pods: `liqodctl up --in-cluster`"),
-}
-"""What else is to be known of a distribution, and what to do."""
-
-
-@attrs.frozen(kw_only=True)
-class Surroundings:
-    """What was seen: facts with their sources, the level of liqod's namespace, and whether rights count.
-
-    ``level`` None: the namespace is not there yet, or may not be read; "" it says nothing. ``is_open``: the API server
-    authorizes everybody for everything; None where that could not be found out.
-    """
-
-    facts: Sequence[Fact]
-    seen: ObservedCluster = attrs.field(factory=ObservedCluster)
-    level: str | None = None
-    is_open: bool | None = None
 
 
 def judge(found: Surroundings, settings: Settings) -> list[Finding]:
     """Return what is to be said of a cluster before an installation."""
     findings = [_named(found.facts)]
-    findings += _of_distribution(found.facts, settings)
+    findings += _known(found, settings)
     if found.is_open is not None:
         findings.append(judge_authorization(is_open=found.is_open))
     if settings.network.mode != "none" and "cilium" in fact_of(found.facts, PLUGIN).values:
@@ -86,20 +47,15 @@ def _named(facts: Sequence[Fact]) -> Finding:
     return good(GROUP, f"is {parts[0]}, with {parts[1]}")
 
 
-def _of_distribution(facts: Sequence[Fact], settings: Settings) -> list[Finding]:
+def _known(found: Surroundings, settings: Settings) -> list[Finding]:
+    """Return what is known of this distribution, this network plugin and this cloud, as far as it applies."""
     findings = []
-    names = fact_of(facts, DISTRIBUTION).values
-    for name in names:
-        if name in PODS_ONLY:
-            hint = "`liqodctl up --in-cluster`, or the Helm chart (docs/install-in-cluster.md)"
-            findings.append(warning(GROUP, f"{name}: {PODS_ONLY[name]}, so liqod runs as pods there", hint))
-        if name in NOTES:
-            text, hint = NOTES[name]
-            findings.append(warning(GROUP, f"{name}: {text}", hint))
-    if "eks" in names and settings.kubelet.signer != OTHER_SIGNER:
-        text = f"eks: {settings.kubelet.signer} signs certificates of its own nodes only, so logs and exec would fail"
-        findings.append(warning(GROUP, text, f'set signer = "{OTHER_SIGNER}" under [kubelet]'))
-    if settings.kubelet.node_address_type == "auto" and node_address_type(facts, settings) == HOSTNAME_ADDRESS:
+    for note in NOTES:
+        for name in sorted(found.names.intersection(note.about)):
+            if note.applies(found, settings):
+                text = f"{name}: {note.text}"
+                findings.append(warning(GROUP, text, note.hint) if note.hint else good(GROUP, text))
+    if settings.kubelet.node_address_type == "auto" and node_address_type(found.facts, settings) == HOSTNAME_ADDRESS:
         findings.append(good(GROUP, "virtual nodes show a Hostname instead of an InternalIP, as this cluster needs it"))
     return findings
 
@@ -145,7 +101,7 @@ def judge_pod_security(namespace: str, level: str) -> Finding | None:
     """
     if not level:
         return None
-    if level == LEVELS[0]:
+    if level == PRIVILEGED:
         return good(GROUP, f"the namespace {namespace} admits pods with the host's network")
     return warning(
         GROUP,

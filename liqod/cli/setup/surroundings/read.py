@@ -8,9 +8,10 @@ from typing import Any, Final
 from liqod.agent.host.address import own_address
 from liqod.cli.console.findings import Finding
 from liqod.cli.console.session import Session
-from liqod.cli.setup.surroundings.judge import ENFORCE, Surroundings, judge
+from liqod.cli.setup.surroundings.judge import ENFORCE, judge, judge_authorization
+from liqod.cli.setup.surroundings.seen import FELIX, Surroundings
 from liqod.facts.decide import decide
-from liqod.facts.observed import ObservedCluster
+from liqod.facts.observed import PLACES, ObservedCluster
 from liqod.facts.reading import read_places
 from liqod.facts.software import real_nodes
 from liqod.kube.errors import ApiError, Forbidden, NotFound
@@ -31,7 +32,7 @@ async def surroundings(session: Session) -> AsyncIterator[Finding]:
         nodes = []
     seen = ObservedCluster(
         nodes=nodes,
-        objects=await read_places(client),
+        objects=await read_places(client, (*PLACES, FELIX)),
         version=await client.version.get(),
         server=client.config.server,
         host=own_address(session.settings.kubelet.node_address, client.config.server),
@@ -44,6 +45,12 @@ async def surroundings(session: Session) -> AsyncIterator[Finding]:
     )
     for finding in judge(found, session.settings):
         yield finding
+
+
+async def open_to_all(session: Session) -> AsyncIterator[Finding]:
+    """Yield that nobody's rights are enforced, where it is so: it may have come after the installation."""
+    if await _is_open(session):
+        yield judge_authorization(is_open=True)
 
 
 async def _level(session: Session) -> str | None:

@@ -89,11 +89,12 @@ class Up:
         reactor = self.session.reactor
         deadline = reactor.seconds() + self.timeout
         said = ""
-        with Progress(reactor, f"{unit} to be ready", quiet=self.session.options.is_document):
+        with Progress(reactor, f"{unit} to be ready", quiet=self.session.options.is_document) as progress:
             while True:
                 run = services.run_of(unit)
                 if run.text and run.text != said:
                     said = run.text
+                    progress.clear()
                     self.session.say(f"  {said}")
                 if run.state == "active" and (await own_cluster(self.session)).has_key:
                     return

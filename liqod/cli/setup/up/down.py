@@ -51,7 +51,7 @@ async def take_down(session: Session, place: TargetHost, *, force: bool, dry_run
         await refuse_peerings(session)
     kept = not await namespace_is_ours(session)
     objects = await removable(session, keep_namespace=kept)
-    observed = apply.observe(place.root, [])
+    observed = apply.observe_removal(place.root)
     files = plan_removal(observed)
     written = observed.receipt.entries if observed.receipt and services else {}
     # A unit whose file an interrupted run has removed is stopped, and systemd knows it no more.

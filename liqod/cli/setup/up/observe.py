@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -15,12 +15,13 @@ from liqod.agent.account import rights
 from liqod.agent.account.names import account_of
 from liqod.agent.account.rights import Right
 from liqod.cli.console.errors import CliError
+from liqod.cli.console.findings import Finding
 from liqod.cli.console.records import RecordingClient
 from liqod.cli.console.session import Session
 from liqod.cli.peering.peer import refuse_key
 from liqod.cli.peering.probe_peer import probe_peer
 from liqod.cli.setup.account import kubeconfig, token_file
-from liqod.cli.setup.check import examine
+from liqod.cli.setup.check import RIGHTS, examine
 from liqod.cli.setup.definitions import downgrade
 from liqod.cli.setup.host import apply
 from liqod.cli.setup.host.commands import lines, planned
@@ -47,8 +48,10 @@ PROBE_TIMEOUT: Final = 5.0
 """Seconds that the other cluster may take to answer at one of the addresses in its token."""
 PACKAGED_UNITS: Final = ("/lib/systemd/system", "/usr/lib/systemd/system")
 """Where packages put their units (file-hierarchy(7)); one in /etc would hide it."""
-_HERE: Final = ("Ports", "Network")
-"""The checks of this host, which a daemon that runs and another host's directory do not pass."""
+HERE: Final = ("Ports", "Network")
+"""The checks of this host, which a daemon that runs, another host's directory and a cluster's pods need not pass."""
+SHOWN: Final = 3
+"""How many of the rights that are lacking are named: who is no administrator lacks a hundred."""
 
 
 @attrs.frozen
@@ -107,11 +110,7 @@ async def look(session: Session, place: TargetHost, token: Token | None) -> Obse
     unit = ROLES[role]
     service = place.services.look(unit) if place.services is not None else None
     only_cluster = place.services is None or (service is not None and service.running)
-    failed = [
-        f"{one.group}: {one.text}; {one.hint}"
-        async for one in examine(session, pre=True)
-        if one.verdict == "bad" and not (only_cluster and one.group in _HERE)
-    ]
+    failed = unmet([one async for one in examine(session, pre=True)], HERE if only_cluster else ())
     if failed:
         there = Kubeconfig(kubeconfig_path(session))
         found = FoundSetup(kubeconfig=there, failed=failed, obstacles=obstacles, files=lines(files), service=service)
@@ -132,6 +131,17 @@ async def look(session: Session, place: TargetHost, token: Token | None) -> Obse
         invitation=await invitation(session, token) if token is not None else None,
     )
     return Observation(found, entries, files)
+
+
+def unmet(findings: Sequence[Finding], besides: Collection[str]) -> list[str]:
+    """Return a line for each prerequisite that is missing, besides those of some groups. Pure."""
+    bad = [one for one in findings if one.verdict == "bad" and one.group not in besides]
+    lines = [f"{one.group}: {one.text}; {one.hint}" for one in bad if one.group != RIGHTS]
+    if lacking := [one.text for one in bad if one.group == RIGHTS]:
+        more = f", and {len(lacking) - SHOWN} more" if len(lacking) > SHOWN else ""
+        named = ", ".join(lacking[:SHOWN])
+        lines.append(f"{RIGHTS}: this kubeconfig's user {named}{more}; use an administrator's with --kubeconfig")
+    return lines
 
 
 def _is_outdated(session: Session, place: TargetHost, service: DaemonUnit | None) -> bool:

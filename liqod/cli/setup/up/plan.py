@@ -121,7 +121,7 @@ def cluster(objects: Sequence[str]) -> SetupStep:
     """Return the step for records, rights and policies; ``objects`` are those that have to be written."""
     if not objects:
         return SetupStep("cluster", "done", "records, rights and policies are as they should be")
-    return SetupStep("cluster", "needed", f"missing, or not as needed: {counted(objects)}", objects)
+    return SetupStep("cluster", "needed", f"missing, or not as needed: {counted(objects)}", sorted(objects))
 
 
 def counted(objects: Sequence[str]) -> str:

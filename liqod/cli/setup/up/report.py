@@ -13,8 +13,11 @@ from liqod.cli.status.whoami import own_cluster
 from liqod.identity.pairing import Token
 
 TOKEN_TTL: Final = timedelta(hours=1)
-_SHOWN: Final = 12
-"""Details of a step that a terminal shows; documents have all of them."""
+_SHOWN: Final = 3
+"""Details of a step that a terminal shows, so that the steps and the question fit on one screen of 24 rows.
+
+Documents have all of them.
+"""
 
 
 def show(output: Output, steps: Sequence[SetupStep]) -> None:
@@ -26,7 +29,7 @@ def show(output: Output, steps: Sequence[SetupStep]) -> None:
             for line in step.lines[:_SHOWN]:
                 output.say(f"    {line}")
             if len(step.lines) > _SHOWN:
-                output.say(f"    and {len(step.lines) - _SHOWN} more")
+                output.say(f"    and {len(step.lines) - _SHOWN} more; --dry-run -o yaml lists them")
 
 
 async def finish(

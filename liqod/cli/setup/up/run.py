@@ -53,5 +53,6 @@ def needed(output: Output, steps: Sequence[SetupStep]) -> Iterator[SetupStep]:
     """Yield the steps that are needed, and say each when its turn has come."""
     for step in steps:
         if step.state == "needed":
-            output.say(f"{step.name}: {step.why}", "bold")
+            # What was listed before the question is not listed again.
+            output.say(step.name if step.lines else f"{step.name}: {step.why}", "bold")
             yield step

@@ -1,9 +1,10 @@
-"""Detects when this host loses an address, from multicast messages of rtnetlink(7)."""
+"""Detects when this host loses an address, or a policy rule of ours, from multicast messages of rtnetlink(7)."""
 
 from __future__ import annotations
 
 import socket
 import struct
+import sys
 from typing import Final
 
 from twisted.application.service import Service
@@ -12,12 +13,18 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
+from liqod.fabric.agent.kernel.model import TABLE
 from liqod.flow.clocks import Reactor
 from liqod.flow.observe import Latest
 
-# From linux/rtnetlink.h and linux/netlink.h; messages are in the host's byte order.
-_GROUPS: Final = 0x10 | 0x100  # RTMGRP_IPV4_IFADDR, RTMGRP_IPV6_IFADDR
+# From linux/rtnetlink.h, linux/netlink.h and linux/fib_rules.h; messages are in the host's byte order.
+_ADDRESSES: Final = 0x10 | 0x100  # RTMGRP_IPV4_IFADDR, RTMGRP_IPV6_IFADDR
+_RULES: Final = 1 << 7 | 1 << 18  # RTNLGRP_IPV4_RULE, RTNLGRP_IPV6_RULE
 _DELADDR: Final = 21
+_DELRULE: Final = 33
+_RULE_SIZE: Final = 12  # fib_rule_hdr
+_ATTRIBUTE: Final = struct.Struct("=HH")  # rtattr: length, type
+_FRA_TABLE: Final = 15
 _HEAD: Final = struct.Struct("=IHHII")  # nlmsghdr: length, type, flags, sequence, port
 _ADDRESS: Final = struct.Struct("=BBBBI")  # ifaddrmsg: family, prefix length, flags, scope, interface
 _UNIVERSE: Final = 0
@@ -26,8 +33,8 @@ _AT_ONCE: Final = 64
 """Datagrams that are read before the reactor may do something else."""
 
 
-def reports_removed_address(datagram: bytes) -> bool:
-    """Return whether a datagram has a message RTM_DELADDR about an address of global scope.
+def reports_removal(datagram: bytes) -> bool:
+    """Return whether a datagram says that an address of global scope, or a rule that leads to our table, was removed.
 
     Link-local addresses come and go with the veth of every pod, and no tunnel is bound to them.
     """
@@ -36,18 +43,34 @@ def reports_removed_address(datagram: bytes) -> bool:
         length, kind, *_ = _HEAD.unpack_from(datagram, at)
         if length < _HEAD.size:
             return False
-        body = at + _HEAD.size
-        if kind == _DELADDR and body + _ADDRESS.size <= len(datagram):
-            _, _, _, scope, _ = _ADDRESS.unpack_from(datagram, body)
+        body = datagram[at + _HEAD.size : at + length]
+        if kind == _DELADDR and len(body) >= _ADDRESS.size:
+            _, _, _, scope, _ = _ADDRESS.unpack_from(body)
             if scope == _UNIVERSE:
                 return True
+        if kind == _DELRULE and _table_of(body) == TABLE:
+            return True
         at += (length + 3) & ~3  # NLMSG_ALIGN
     return False
 
 
+def _table_of(rule: bytes) -> int:
+    """Return the table that a rule leads to, 0 where it says none: the head has room for those below 256 only."""
+    at = _RULE_SIZE
+    while at + _ATTRIBUTE.size <= len(rule):
+        length, kind = _ATTRIBUTE.unpack_from(rule, at)
+        if length < _ATTRIBUTE.size:
+            return 0
+        value = rule[at + _ATTRIBUTE.size : at + length]
+        if kind == _FRA_TABLE and len(value) == 4:
+            return int.from_bytes(value, sys.byteorder)
+        at += (length + 3) & ~3  # RTA_ALIGN
+    return 0
+
+
 @implementer(IReadDescriptor)
 class AddressWatch(Service):
-    """Counts in ``removals`` how often an address was removed.
+    """Counts in ``removals`` how often an address was removed, or a rule of ours.
 
     Where there is no such socket, a removal is seen by the next regular pass of the converge loop.
     """
@@ -66,12 +89,12 @@ class AddressWatch(Service):
         try:
             made = socket.socket(socket.AF_NETLINK, kind, socket.NETLINK_ROUTE)
             # Port ID 0: the kernel assigns a unique one (netlink(7)).
-            made.bind((0, _GROUPS))
+            made.bind((0, _ADDRESSES | _RULES))
         except OSError as error:
             if made is not None:
                 made.close()
             self._log.warn(
-                "no netlink socket: lost addresses of this host are seen late: {error}",
+                "no netlink socket: lost addresses and policy rules of this host are seen late: {error}",
                 error=str(error),
             )
             return
@@ -101,7 +124,7 @@ class AddressWatch(Service):
             if self._socket is None:
                 return
             try:
-                removed = reports_removed_address(self._socket.recv(_LARGEST)) or removed
+                removed = reports_removal(self._socket.recv(_LARGEST)) or removed
             except (BlockingIOError, InterruptedError):
                 break
             except OSError:

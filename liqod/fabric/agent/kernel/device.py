@@ -49,7 +49,8 @@ async def creation(kernel: Kernel, device: str, *, under_systemd: bool) -> tuple
     if shutil.which("wireguard-go", path="/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin") is None:
         raise KernelError("the kernel has no WireGuard and wireguard-go is not installed; install one of them")
     if under_systemd and (unit := await _installed_unit(kernel, device)):
-        return ("systemctl", "start", unit)
+        # The device is not there. Where the unit runs all the same its process hangs: to start it would change nothing.
+        return ("systemctl", "restart", unit)
     if under_systemd and shutil.which("systemd-run") is not None:
         # The unit is not installed: a transient one instead, which needs root.
         options = ("--quiet", "--collect", f"--unit={UNIT}-{device}", "--property=Type=forking")

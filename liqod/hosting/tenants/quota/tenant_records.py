@@ -13,6 +13,7 @@ from typing import Final
 from twisted.internet.defer import Deferred, TimeoutError
 from twisted.internet.interfaces import IReactorTime
 
+from liqod.audit.events import NO_AUDIT, Audit, AuditEvent
 from liqod.flow.controller import NO_METRICS, After, Controller, ReconcileMetrics, Source, Watchable, observe, watch
 from liqod.hosting.tenants.contract import Contract
 from liqod.hosting.tenants.quota.content_bounds import most_contents, sums_of
@@ -34,6 +35,8 @@ COALESCE: Final = 0.25
 PATIENCE: Final = 10.0
 """Seconds that a new namespace waits until what its tenant has is counted."""
 
+FULL: Final = "TenantFull"
+"""The reason of the security event that a tenant has all of something that it may have."""
 _Most = Callable[[Contract, Resources | None], Resources]
 _BOUNDS: Final[tuple[tuple[str, str, _Most], ...]] = (
     (FULL_LABEL, "hosting.tenant-records", most_records),
@@ -60,8 +63,10 @@ class TenantRecords(Controller[str]):
         offers: TenantOffers,
         contracts: Contracts,
         metrics: ReconcileMetrics = NO_METRICS,
+        audit: Audit = NO_AUDIT,
     ) -> None:
         super().__init__(clock, metrics=metrics)
+        self._audit = audit
         self._client = client
         self._namespaces = namespaces
         self._counted = counted
@@ -132,6 +137,7 @@ class TenantRecords(Controller[str]):
                     limit=int(most[name]),
                     setting=setting,
                 )
+                self._audit.record(AuditEvent("RateLimited", FULL, peer=tenant, object=f"bound/{name}"))
             labels[label] = label_of(now)
         return labels
 

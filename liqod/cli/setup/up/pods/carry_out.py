@@ -15,7 +15,7 @@ from liqod.cli.console.session import Session
 from liqod.cli.peering.peer import join, joined
 from liqod.cli.setup.install import ensure_objects, say_written
 from liqod.cli.setup.up.plan import SetupStep
-from liqod.cli.setup.up.pods.observe import InClusterSight, is_at_work, pods_of, workloads, write
+from liqod.cli.setup.up.pods.observe import InClusterSight, is_at_work, log_of, pods_of, workloads, write
 from liqod.cli.setup.up.pods.plan import progress
 from liqod.cli.setup.up.run import needed
 from liqod.identity.pairing import Token
@@ -53,25 +53,33 @@ class UpInCluster:
         session, reactor = self.session, self.session.reactor
         deadline = reactor.seconds() + self.timeout
         said: Sequence[str] = ()
-        with Progress(reactor, "the pods to be ready", quiet=session.options.is_document):
+        with Progress(reactor, "the pods to be ready", quiet=session.options.is_document) as clock:
             while True:
                 now = progress(await workloads(session), await pods_of(session))
                 if now.waiting != said:
                     said = now.waiting
+                    clock.clear()
                     for line in said:
                         session.say(f"  {line}")
                 if now.hopeless:
-                    raise CliError(errors.NOT_RUNNING, now.hopeless, self._advice(now.hopeless))
+                    what = f"{now.hopeless}{await self._log(now.unready)}"
+                    raise CliError(errors.NOT_RUNNING, what, self._advice(now.hopeless))
                 if not now.waiting and await is_at_work(session):
                     return
                 if reactor.seconds() > deadline:
                     break
                 await deferLater(reactor, POLL)
         shown = "; ".join(said) or "the daemon has not begun its work"
+        shown += await self._log(now.unready)
         what = f"timed out after {self.timeout:g} s waiting for the pods to be ready: {shown}"
         namespace = session.settings.kubernetes.namespace
         hint = f"it goes on by itself; see kubectl -n {namespace} logs deploy/liqod, then run this again"
         raise CliError(errors.TIMED_OUT, what, hint)
+
+    async def _log(self, pod: str) -> str:
+        """Return the last lines of a pod's log to go on with, as the reason stands there; nothing for no pod."""
+        lines = await log_of(self.session, pod) if pod else ""
+        return f"\n{lines}" if lines else ""
 
     def _advice(self, problem: str) -> str:
         if "Image" in problem:

@@ -10,6 +10,7 @@ import attrs
 from liqod.cli.console import errors
 from liqod.cli.console.errors import CliError
 from liqod.cli.console.records import RecordingClient
+from liqod.cli.console.render import printable
 from liqod.cli.console.session import Session
 from liqod.cli.setup.account import namespace_is_ours
 from liqod.cli.setup.check import examine
@@ -19,8 +20,8 @@ from liqod.cli.setup.surroundings.judge import ENFORCE, judge_pod_security
 from liqod.cli.setup.surroundings.other_form import DAEMON, MANAGER, daemon_pods, managed_by, no_pods
 from liqod.cli.setup.up.chart.render import Body
 from liqod.cli.setup.up.chart.syntax import TemplateError
-from liqod.cli.setup.up.observe import ClusterWrites, invitation, lacking, leaving
-from liqod.cli.setup.up.pods.plan import FoundInCluster, progress
+from liqod.cli.setup.up.observe import HERE, ClusterWrites, invitation, lacking, leaving, unmet
+from liqod.cli.setup.up.pods.plan import FoundInCluster, progress, telling
 from liqod.cli.setup.up.pods.wanted import (
     CONFIGURATION,
     GATEWAY,
@@ -41,15 +42,16 @@ from liqod.config.load import SettingsError
 from liqod.config.schema import Settings
 from liqod.facts.software import real_nodes
 from liqod.identity.pairing import Token
-from liqod.kube.errors import NotFound
+from liqod.kube.errors import KubeError, NotFound
 from liqod.kube.manifests import MANAGED_BY
+from liqod.kube.requests import item, query
 from liqod.kube.resources import CONFIGMAPS, DAEMONSETS, DEPLOYMENTS, NAMESPACES, NODES, PODS, Resource
 from liqod.kube.writing.ensure import ensure
 from liqod.model.objects.node import Node
 
 TUNNEL: Final = "liqod-tunnel"
-_HERE: Final = ("Ports", "Network")
-"""The checks of this host, on which nothing will run."""
+LOG_LINES: Final = "200"
+LOG_BYTES: Final = "65536"
 
 
 @attrs.frozen(kw_only=True)
@@ -79,12 +81,7 @@ class InClusterSight:
 
 async def look(session: Session, wishes: Wishes, token: Token | None) -> InClusterSight:
     """Return what there is of an installation as pods. Raises CliError, or KubeError."""
-    failed = [
-        f"{one.group}: {one.text}; {one.hint}"
-        async for one in examine(session, pre=True)
-        if one.verdict == "bad" and one.group not in _HERE
-    ]
-    if failed:
+    if failed := unmet([one async for one in examine(session, pre=True)], HERE):
         return InClusterSight(found=FoundInCluster(failed=failed))
     choices = await _choices(session, wishes)
     namespace = session.settings.kubernetes.namespace
@@ -139,6 +136,16 @@ async def pods_of(session: Session) -> list[Body]:
     """Return the pods of this program's objects."""
     found: list[Body] = (await session.client.list(PODS, session.settings.kubernetes.namespace, labels=LABELS)).items
     return found
+
+
+async def log_of(session: Session, pod: str) -> str:
+    """Return the lines of a pod's log that tell why it is not ready, or nothing where it cannot be read."""
+    path = item(PODS, session.settings.kubernetes.namespace, pod, "log")
+    try:
+        text = await session.client.raw("GET", query(path, {"tailLines": LOG_LINES, "limitBytes": LOG_BYTES}))
+    except KubeError:
+        return ""
+    return "\n".join(map(printable, telling(text.decode("utf-8", "replace"))))
 
 
 async def write(session: Session, wanted: Sequence[Body], *, is_ours: bool) -> None:

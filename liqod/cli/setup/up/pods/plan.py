@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
@@ -17,6 +18,10 @@ HOPELESS: Final = frozenset(
     ("ImagePullBackOff", "ErrImageNeverPull", "InvalidImageName", "CreateContainerConfigError", "CrashLoopBackOff")
 )
 """Reasons for which a container waits that do not go away by waiting."""
+TELLING: Final = 5
+_SERIOUS: Final = re.compile(r'''#(?:warn|error|critical)\]|"level":"(?:warn|error|critical)"''')
+_TIME: Final = re.compile(r"""^\d{4}-\S+ |"time":"[^"]*",?""")
+"""Both in a line of the log as text, or as JSON."""
 
 
 @attrs.frozen(kw_only=True)
@@ -50,7 +55,7 @@ def _pods(found: FoundInCluster) -> SetupStep:
     if found.obstacles:
         return SetupStep("pods", "refused", "something is in the way", found.obstacles)
     if found.pods:
-        return SetupStep("pods", "needed", f"missing, or not as needed: {counted(found.pods)}", found.pods)
+        return SetupStep("pods", "needed", f"missing, or not as needed: {counted(found.pods)}", sorted(found.pods))
     return SetupStep("pods", "done", "the pods' objects are as they should be")
 
 
@@ -62,16 +67,20 @@ def _ready(found: FoundInCluster, *, changed: bool) -> SetupStep:
 
 @attrs.frozen
 class Progressed:
-    """How far the pods are: a line for each workload that is not ready, and why waiting is of no use, or ""."""
+    """How far the pods are: a line for each workload that is not ready, and why waiting is of no use, or "".
+
+    ``unready`` is the name of a pod whose container runs, or did, and that is not ready, or "".
+    """
 
     waiting: Sequence[str] = ()
     hopeless: str = ""
+    unready: str = ""
 
 
 def progress(workloads: Iterable[Mapping[str, Any]], pods: Sequence[Mapping[str, Any]]) -> Progressed:
     """Return how far workloads are, with what their pods say."""
     lines: list[str] = []
-    hopeless = ""
+    hopeless = unready = ""
     for one in workloads:
         name, component = one["metadata"]["name"], component_of({"metadata": one["spec"]["template"]["metadata"]})
         ready, wanted = counts(one)
@@ -87,7 +96,22 @@ def progress(workloads: Iterable[Mapping[str, Any]], pods: Sequence[Mapping[str,
         # What an earlier spec made may be what is mended now.
         problems = [_hopeless(pod) for pod in mine if _identity(pod["metadata"], pod) == _identity_of(one)]
         hopeless = hopeless or next(filter(None, problems), "")
-    return Progressed(tuple(lines), hopeless)
+        unready = unready or next((str(pod["metadata"]["name"]) for pod in mine if _has_log(pod)), "")
+    return Progressed(tuple(lines), hopeless, unready)
+
+
+def telling(log: str) -> list[str]:
+    """Return what a log says of why its daemon does not work: its last warnings, or its last lines if it has none.
+
+    What is said again and again is shown once, as it was said last.
+    """
+    lines = log.splitlines()
+    latest: dict[str, str] = {}
+    for line in filter(_SERIOUS.search, lines):
+        said = _TIME.sub("", line)
+        latest.pop(said, None)
+        latest[said] = line
+    return [*latest.values()][-TELLING:] or lines[-TELLING:]
 
 
 def _identity_of(workload: Mapping[str, Any]) -> tuple[Any, Any]:
@@ -134,6 +158,13 @@ def _refusal(workload: Mapping[str, Any]) -> str:
 def _is_ready(pod: Mapping[str, Any]) -> bool:
     conditions = (pod.get("status") or {}).get("conditions") or []
     return any(one.get("type") == "Ready" and one.get("status") == "True" for one in conditions)
+
+
+def _has_log(pod: Mapping[str, Any]) -> bool:
+    """Return whether a pod is not ready although its container was started."""
+    found = (pod.get("status") or {}).get("containerStatuses") or ()
+    ran = any({"running", "terminated"} & {*(one.get("state") or ()), *(one.get("lastState") or ())} for one in found)
+    return ran and not _is_ready(pod)
 
 
 def _waiting(pod: Mapping[str, Any]) -> Mapping[str, Any]:

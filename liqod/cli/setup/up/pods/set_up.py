@@ -28,6 +28,8 @@ async def set_up_pods(
 ) -> None:
     """Look, show the plan, ask, carry it out, and show what the other side needs. Raises CliError, or KubeError."""
     sight = await look(session, wishes, token)
-    # From here on what the pods' own configuration says counts, such as the name in a token.
-    work = UpInCluster(attrs.evolve(session, settings=sight.settings[0]), sight, timeout, token)
+    # From here on what the pods' own configuration says counts, such as the name in a token; it was not read where a
+    # check failed.
+    settings = sight.settings[0] if sight.settings else session.settings
+    work = UpInCluster(attrs.evolve(session, settings=settings), sight, timeout, token)
     await run(work, plan(sight.found), dry_run=dry_run, yes=yes, invite=invite, hint=NEXT)

@@ -22,35 +22,41 @@ from liqod.cli.console.options import Options, cluster_options
 from liqod.cli.console.render import join_reason
 from liqod.cli.console.session import Session, in_cluster
 from liqod.cli.main import own_version
-from liqod.cli.setup.redact import FIELDS, allowed, left_out, scrubbed
-from liqod.cli.status.cluster_records import cluster_records
+from liqod.cli.setup.archive import daemon_pages
+from liqod.cli.setup.archive.redact import FIELDS, allowed, left_out, scrubbed
+from liqod.cli.status.first_screen import FirstScreen, first_screen
 from liqod.cli.status.peers import status_rows
 from liqod.fabric.agent.kernel.host import HostKernel, Kernel, KernelError
 from liqod.kube.errors import KubeError
 from liqod.kube.resources import (
     ADVERTISEMENTS,
+    CLUSTERFACTS,
     EVENTS,
     FOREIGNCLUSTERS,
     LEASES,
     NAMESPACEOFFLOADINGS,
     NATTINGTABLES,
     NETWORKCONFIGS,
+    NETWORKGATEWAYS,
     NODES,
     PODS,
     RESOURCESLICES,
     SEARCHDOMAINS,
+    SHADOWENDPOINTSLICES,
+    SHADOWNETWORKPOLICYSETS,
     SHADOWPODS,
     TUNNELENDPOINTS,
     VIRTUALNODES,
     Resource,
 )
 from liqod.model.diagnosis.cluster import ClusterRecords, diagnose
+from liqod.model.diagnosis.installation import unread_problems
 from liqod.model.names import TYPE_LABEL, VIRTUAL_NODE_TYPE
 
 MOST_OBJECTS: Final = 2000
 """Objects of one kind that are kept."""
 MOST_BYTES: Final = 4 << 20
-"""Bytes of one file before compression; with 20 files the archive stays far below 20 MB."""
+"""Bytes of one file before compression; with some dozens of files the archive stays far below 20 MB."""
 KINDS: Final[Sequence[tuple[Resource, str]]] = (
     (FOREIGNCLUSTERS, ""),
     (ADVERTISEMENTS, ""),
@@ -60,8 +66,12 @@ KINDS: Final[Sequence[tuple[Resource, str]]] = (
     (NAMESPACEOFFLOADINGS, ""),
     (NETWORKCONFIGS, ""),
     (TUNNELENDPOINTS, ""),
+    (NETWORKGATEWAYS, ""),
+    (CLUSTERFACTS, ""),
     (SEARCHDOMAINS, ""),
     (SHADOWPODS, ""),
+    (SHADOWENDPOINTSLICES, ""),
+    (SHADOWNETWORKPOLICYSETS, ""),
     (NODES, f"{TYPE_LABEL}={VIRTUAL_NODE_TYPE}"),
     (LEASES, ""),
     (EVENTS, ""),
@@ -100,6 +110,10 @@ class Archive:
         self._tar.addfile(info, io.BytesIO(data))
         self.files.append(path)
 
+    def add_newest(self, path: str, text: str) -> None:
+        """Add a text file, of which the newest lines are kept where it is beyond the limit."""
+        self.add(path, text, newest=True)
+
     def close(self) -> bytes:
         """Return the whole archive."""
         self._tar.close()
@@ -110,7 +124,7 @@ class Archive:
 @click.option("--file", "path", default="", metavar="FILE", help="The archive [liqod-gather-DATE.tar.gz].")
 @cluster_options
 def gather(options: Options, path: str) -> None:
-    """Write an archive for a problem report: records, events, state of this host, the daemon's log.
+    """Write an archive for a problem report: records, events, state of this host, the daemons' logs and metrics.
 
     What is gathered is on an allow list of fields, and keys, tokens and passwords are removed from texts. Secrets,
     pods' specifications, labels and annotations never are in it; LEFT-OUT.txt in the archive lists what was left out.
@@ -124,11 +138,16 @@ def gather(options: Options, path: str) -> None:
         now = datetime.now(UTC)
         archive = Archive(f"liqod-gather-{now:%Y%m%d-%H%M%S}")
         target = Path(path or f"{archive.name}.tar.gz")
-        facts = await cluster_records(session)
-        archive.add("SUMMARY.md", summary(facts, now))
+        screen = await first_screen(session)
+        facts = screen.facts
+        archive.add("SUMMARY.md", summary(screen, now))
         for resource, labels in KINDS:
             await _objects(session, archive, resource, labels)
         await _pods(session, archive, facts)
+        ours = await daemon_pages.pods_of_ours(session, archive.omitted.add)
+        archive.add("cluster/liqod-pods.json", as_list(daemon_pages.states_of(ours), MOST_BYTES)[0])
+        await daemon_pages.of_pods(session, ours, archive.add_newest, archive.omitted.add)
+        await daemon_pages.of_this_host(session, archive.add_newest, archive.omitted.add)
         archive.add("settings.json", settings_text(msgspec.to_builtins(session.settings)))
         kernel = HostKernel(session.reactor)
         for name, command in HOST:
@@ -149,14 +168,20 @@ HOST: Final = (
     ("log", ("journalctl", "-u", "liqod*", "--no-pager", "-n", "5000", "-o", "short-iso")),
     ("service", ("systemctl", "status", "liqod*", "--no-pager", "-n", "0")),
     ("links", ("ip", "-details", "link", "show", "type", "wireguard")),
+    ("links-of-programs", ("ip", "-details", "link", "show", "type", "tun")),
+    ("rules", ("ip", "rule", "show")),
+    ("rules6", ("ip", "-6", "rule", "show")),
     ("routes", ("ip", "route", "show", "table", "18952")),
+    ("routes6", ("ip", "-6", "route", "show", "table", "18952")),
+    ("nftables", ("nft", "--stateless", "list", "table", "inet", "liqod")),
     ("kernel", ("uname", "-srm")),
 )
 """Commands whose output is kept, scrubbed; ``wg`` is not among them, because its output has keys."""
 
 
-def summary(facts: ClusterRecords, now: datetime) -> str:
+def summary(screen: FirstScreen, now: datetime) -> str:
     """Return the first page of the archive (Markdown). Pure but for the version of this program."""
+    facts = screen.facts
     leads = facts.leader
     lines = [
         "# Summary",
@@ -168,7 +193,7 @@ def summary(facts: ClusterRecords, now: datetime) -> str:
         "## What is wrong",
         "",
     ]
-    found = diagnose(facts)
+    found = [*diagnose(facts), *unread_problems(screen.unread)]
     lines += [f"* {one.severity}: {one.kind} {one.name}: {join_reason(one.code, one.cause)}" for one in found]
     lines += [] if found else ["* nothing"]
     lines += ["", "## Peers", ""]

@@ -19,6 +19,14 @@ _SUBNETS: Final = {
     "reason": True,
     "message": True,
 }
+_ENDED: Final = {"reason": True, "exitCode": True, "finishedAt": True}
+_CONTAINER: Final = {
+    "name": True,
+    "ready": True,
+    "restartCount": True,
+    "state": {"waiting": {"reason": True}, "terminated": _ENDED},
+    "lastState": {"terminated": _ENDED},
+}
 METADATA: Final = {
     "name": True,
     "namespace": True,
@@ -88,6 +96,28 @@ FIELDS: Final[Mapping[str, Allowed]] = {
             "pathMTU": True,
         },
     },
+    "NetworkGateway": {
+        "metadata": METADATA,
+        "status": {"mtu": True, "ready": True, "message": True, "lacking": True},
+    },
+    "ClusterFacts": {
+        "metadata": METADATA,
+        "status": {"facts": {"name": True, "state": True, "source": True, "message": True}},
+    },
+    "ShadowEndpointSlice": {
+        "metadata": METADATA,
+        "spec": {
+            "template": {
+                "addressType": True,
+                "ports": {"name": True, "port": True, "protocol": True},
+                "endpoints": {"conditions": {"ready": True, "serving": True, "terminating": True}},
+            }
+        },
+    },
+    "ShadowNetworkPolicySet": {
+        "metadata": METADATA,
+        "spec": {"policies": {"name": True}, "namespaces": {"name": True}},
+    },
     "SearchDomain": {"metadata": METADATA, "status": _STATUS},
     "ShadowPod": {"metadata": METADATA, "status": {"phase": True, "reason": True, "message": True}},
     "Node": {
@@ -98,7 +128,7 @@ FIELDS: Final[Mapping[str, Allowed]] = {
     "Pod": {
         "metadata": METADATA,
         "spec": {"nodeName": True},
-        "status": {"phase": True, "reason": True, "conditions": _CONDITION},
+        "status": {"phase": True, "reason": True, "conditions": _CONDITION, "containerStatuses": _CONTAINER},
     },
     "Lease": {
         "metadata": METADATA,

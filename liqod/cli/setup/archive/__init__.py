@@ -1,0 +1,1 @@
+"""``gather``: the archive for a problem report, by allow lists and without secrets."""

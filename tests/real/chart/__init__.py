@@ -1,0 +1,1 @@
+"""The pods of an installation on real clusters: by Helm as the README has it, by kubectl alone, and under load."""
