@@ -71,7 +71,7 @@ class HostingSide(TestCase):
 
     admin: Client
     patience = 20.0
-    plugin = "calico"  # what is known of the network plugin; empty: nothing
+    known_plugin = "calico"  # what is known of the network plugin; empty: nothing
     timeout = 180
 
     def borrower(self, grant: AccessGrant) -> Client:
@@ -85,7 +85,7 @@ class HostingSide(TestCase):
         await manifests.ensure(self.admin)
         self.peer = ClusterID(f"peer-{secrets.token_hex(4)}")
         self.events = Events()
-        await state_networks(self.admin, plugin=self.plugin)
+        await state_networks(self.admin, plugin=self.known_plugin)
         self.hosting, self.requests = await self.start_hosting()
 
     def settings(self) -> Settings:

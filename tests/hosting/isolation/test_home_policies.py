@@ -43,7 +43,7 @@ class RefusedWhereNothingEnforcesTests(cases.UnenforcedCase):
     async def setUp(self) -> None:  # type: ignore[override]
         await begin(self)
 
-    plugin = ""
+    known_plugin = ""
 
     async def test_refused(self) -> None:
         """A pod that home isolates is refused with the reason, another one runs, and both do once it is known."""
@@ -67,7 +67,7 @@ class WarnedWhereNothingEnforcesTests(cases.UnenforcedCase):
     async def setUp(self) -> None:  # type: ignore[override]
         await begin(self)
 
-    plugin = "flannel"
+    known_plugin = "flannel"
     unenforced = "warn"
 
     async def test_warned(self) -> None:
