@@ -107,6 +107,11 @@ MAX_NAME: Final = 63
 
 CREDENTIAL_SECRET: Final = "liqo-credential"  # noqa: S105 -- the name of the object, nothing secret
 """The Secret in a peer's tenant namespace: at a borrower it holds the access to the lender, at a lender the token."""
+DNS_NAMESPACE: Final = "kube-system"
+DNS_SERVICE: Final = "kube-dns"
+"""The Service of a cluster's DNS, whatever answers there (Kubernetes: "Customizing DNS Service")."""
+DNS_LABEL: Final = "k8s-app"
+"""Its value is the Service's usual name: RKE2, which calls the Service otherwise, has it as well."""
 
 
 def tenant_namespace(cluster_id: str) -> str:

@@ -24,7 +24,7 @@ from liqod.kube.errors import KubeError, NotFound
 from liqod.kube.resources import CLUSTERFACTS, LEASES, NAMESPACES, SERVICES
 from liqod.model.host_port import split_address
 from liqod.model.ids import Key
-from liqod.model.names import REMOTE_CLUSTER_LABEL
+from liqod.model.names import DNS_NAMESPACE, DNS_SERVICE, REMOTE_CLUSTER_LABEL
 from liqod.model.objects.meta import Object
 from liqod.model.records.facts import FACTS_NAME, ClusterFacts, own_networks
 from liqod.model.records.name_service import (
@@ -37,7 +37,7 @@ from liqod.model.records.name_service import (
 from liqod.model.timestamps import rfc3339_micro
 from liqod.names.resolver import Counts, Resolver
 from liqod.names.server import Server
-from liqod.names.tables import DNS_SERVICE, Table, closed_networks, dns_servers, home_servers, tables
+from liqod.names.tables import Table, closed_networks, dns_servers, home_servers, tables
 from liqod.names.upstream import Address, UpstreamServers
 
 RENEW: Final = 4.0
@@ -50,7 +50,6 @@ HOME_SILENCE: Final = 1.8
 """Seconds that control has to say what a tenant's home answers: pods ask their second name server after two."""
 HOME_REST: Final = 5.0
 """Seconds for which it is not asked after it was silent: resolvers look for public names below home's domain first."""
-DNS_NAMESPACE: Final = "kube-system"
 _TABLES, _LEASE = "tables", "lease"
 
 

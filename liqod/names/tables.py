@@ -10,6 +10,7 @@ from typing import Final
 from attrs import frozen
 
 from liqod.model.ids import is_dns_label
+from liqod.model.names import DNS_LABEL, DNS_SERVICE
 from liqod.model.objects.granted_namespace import home_name_of, tenant_of
 from liqod.model.objects.meta import Object
 from liqod.model.records.facts import OwnNetworks
@@ -18,10 +19,6 @@ from liqod.model.records.network import Network
 from liqod.names.translation import TenantView
 
 EVERYWHERE: Final[tuple[Network, ...]] = (ipaddress.ip_network("0.0.0.0/0"), ipaddress.ip_network("::/0"))
-DNS_SERVICE: Final = "kube-dns"
-"""The Service of a cluster's DNS, whatever answers there (Kubernetes: "Customizing DNS Service")."""
-DNS_LABEL: Final = "k8s-app"
-"""Its value is the same: RKE2, which calls the Service otherwise, has it as well."""
 MAX_DNS: Final = 4
 """Servers that are asked at most, as many as may be configured."""
 

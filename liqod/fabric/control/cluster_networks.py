@@ -30,7 +30,15 @@ from liqod.kube.client import Client
 from liqod.kube.resources import CLUSTERFACTS, NAMESPACES, NATTINGTABLES, NODES, PODS, SERVICES
 from liqod.model.host_port import join_address
 from liqod.model.ids import ClusterID, Key
-from liqod.model.names import ORIGIN_LABEL, OVERLAY_ANNOTATION, REMOTE_CLUSTER_LABEL, tenant_namespace
+from liqod.model.names import (
+    DNS_LABEL,
+    DNS_NAMESPACE,
+    DNS_SERVICE,
+    ORIGIN_LABEL,
+    OVERLAY_ANNOTATION,
+    REMOTE_CLUSTER_LABEL,
+    tenant_namespace,
+)
 from liqod.model.objects.meta import Object
 from liqod.model.objects.node import Node
 from liqod.model.objects.pod import OCCUPYING_PODS, Pod
@@ -50,9 +58,6 @@ from liqod.model.records.views import NamespaceNattingTable
 
 UNTRACKED: Final = ("cilium",)
 """What carries out Services without connection tracking, so that packets to them are not seen by nftables."""
-DNS_NAMESPACE: Final = "kube-system"
-DNS_LABEL: Final = "k8s-app=kube-dns"
-"""The label of the cluster's name service in all distributions (Kubernetes: "Customizing DNS Service")."""
 
 
 class NetworksUnknown(ExpectedError):
@@ -80,7 +85,7 @@ class ClusterNetworks:
         self._reflected: Informer[NameService] = informers.of(SERVICES, NameService, labels=ORIGIN_LABEL)
         self._facts: Informer[ClusterFacts] = informers.of(CLUSTERFACTS, ClusterFacts)
         self._dns: Informer[NameService] = informers.of(
-            SERVICES, NameService, namespace=DNS_NAMESPACE, labels=DNS_LABEL
+            SERVICES, NameService, namespace=DNS_NAMESPACE, labels=f"{DNS_LABEL}={DNS_SERVICE}"
         )
         self._name_services: Informer[NameService] | None = None
         self._tables: Informer[NamespaceNattingTable] | None = None
