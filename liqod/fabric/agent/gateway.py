@@ -18,7 +18,7 @@ from liqod.fabric.agent.kernel.address_watch import AddressWatch
 from liqod.fabric.agent.kernel.host import HostKernel, Kernel, KernelError, apply, checked, has_six, observe
 from liqod.fabric.agent.kernel.host_facts import host_addresses, name_servers, tunnel_mtu, uplink_mtu
 from liqod.fabric.agent.kernel.model import INWARD, DesiredKernel, HostCommand, ObservedKernel, Overlay, TunnelPeer
-from liqod.fabric.agent.kernel.plan import plan, removal, show
+from liqod.fabric.agent.kernel.plan import outline, plan, removal, show
 from liqod.fabric.agent.kernel.preflight import Lacks, find_lacks
 from liqod.fabric.agent.kernel.routes import host_networks, next_hops
 from liqod.fabric.agent.kernel.vxlan import device_name, overlay_mtu, reached
@@ -270,7 +270,7 @@ class GatewayAgent(MultiService):
     async def _apply(self, steps: tuple[HostCommand, ...], what: str) -> None:
         self.last_plan = steps
         if steps:
-            self._log.info("{task}: {count} steps", task=what, count=len(steps))
+            self._log.info("{task}: {steps}", task=what, steps=outline(steps))
             self._log.debug("the network's plan:\n{plan}", plan=show(steps))
             await apply(self._kernel, steps)
 

@@ -17,7 +17,7 @@ from liqod.fabric.agent.converge import HOST, Clearness, ConvergeLoop, FabricHos
 from liqod.fabric.agent.kernel.host import HostKernel, Kernel, apply, checked, has_six, observe_node
 from liqod.fabric.agent.kernel.host_facts import uplink_mtu
 from liqod.fabric.agent.kernel.model import DesiredNodeKernel, HostCommand
-from liqod.fabric.agent.kernel.plan import node_plan, node_removal, show
+from liqod.fabric.agent.kernel.plan import node_plan, node_removal, outline, show
 from liqod.fabric.agent.kernel.vxlan import device_name
 from liqod.fabric.agent.node_view import node_desired, own_node
 from liqod.flow.controller import Source, always, watch
@@ -86,7 +86,7 @@ class NodeFabric(ConvergeLoop):
             self._clearness.forget()
             self.last_plan = await self._plan(desired)
         if self.last_plan:
-            self._log.info("changing the network of this node: {count} steps", count=len(self.last_plan))
+            self._log.info("changing the network of this node: {steps}", steps=outline(self.last_plan))
             self._log.debug("the network's plan:\n{plan}", plan=show(self.last_plan))
             await apply(self._kernel, self.last_plan)
         name = own_node(self._nodes.items(), self._settings.node, self._address)

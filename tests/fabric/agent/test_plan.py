@@ -19,7 +19,7 @@ from liqod.fabric.agent.kernel.model import (
     TunnelPeer,
     WireGuardDevice,
 )
-from liqod.fabric.agent.kernel.plan import plan, removal, show
+from liqod.fabric.agent.kernel.plan import outline, plan, removal, show
 from liqod.fabric.agent.kernel.rules import conntrack, nftables
 from liqod.fabric.agent.kernel.rules.gateway_rules import gateway_sets
 from liqod.fabric.state.network import Link, Netmap
@@ -170,6 +170,16 @@ class PlanTests(SynchronousTestCase):
             text, FROM_NOTHING.replace("MARK", mark(DESIRED)).replace("SETTLED", conntrack.flushed_mark(LINK))
         )
         self.assertNotIn("secret", text)
+
+    def test_in_one_line(self) -> None:
+        """The line of the log says what is changed, without the key, and is never longer than its limit."""
+        steps = plan(DESIRED, ObservedKernel(), NOW)
+        line = outline(steps, 100_000)
+        self.assertTrue(line.startswith(f"{' '.join(steps[0].argv)}; wg set liqod private-key /dev/stdin; "), line)
+        self.assertIn("; ip: rule add pref", line)
+        self.assertNotIn("secret", line)
+        self.assertNotIn("\n", line)
+        self.assertEqual(len(outline(steps, 40)), 40)
 
     def test_nothing_to_do(self) -> None:
         """A host that is as desired is left alone."""

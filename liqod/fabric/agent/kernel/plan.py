@@ -85,3 +85,15 @@ def node_removal(device: str, observed: ObservedNodeKernel) -> tuple[HostCommand
 def show(steps: Sequence[HostCommand]) -> str:
     """Return a plan as text for people: the commands, each followed by its input."""
     return "\n".join(map(str, steps)) if steps else "nothing to do\n"
+
+
+def outline(steps: Sequence[HostCommand], limit: int = 300) -> str:
+    """Return what a plan does in one line: of each command its words, or the first line of its input."""
+    found = [" ".join(step.argv) if step.secret or not step.stdin else _first_line(step) for step in steps]
+    text = "; ".join(found)
+    return text if len(text) <= limit else f"{text[: limit - 1]}…"
+
+
+def _first_line(step: HostCommand) -> str:
+    line, _, more = step.stdin.strip().partition("\n")
+    return f"{step.argv[0]}: {line}{' ...' if more else ''}"

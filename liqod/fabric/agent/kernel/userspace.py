@@ -49,12 +49,15 @@ def serve(device: str, place: Path = SOCKETS, program: str = PROGRAM) -> None:
     """Take requests, one after the other, until this process ends; what was started before is left as it is."""
     path = requests_of(device, place)
     place.mkdir(mode=0o700, parents=True, exist_ok=True)
-    path.unlink(missing_ok=True)
+    unready = path.with_suffix(".new")
+    unready.unlink(missing_ok=True)
     running: subprocess.Popen[bytes] | None = None
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listening:
-        listening.bind(str(path))
-        path.chmod(0o600)
+        # It has its name only when it takes connections: who finds it may call at once.
+        listening.bind(str(unready))
+        unready.chmod(0o600)
         listening.listen()
+        unready.replace(path)
         try:
             while True:
                 connection, _ = listening.accept()
