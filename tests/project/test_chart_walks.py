@@ -10,9 +10,9 @@ from typing import Any
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.real import readme
-from tests.real.chart import registry
 from tests.real.chart.listing import Listing, of_host
 from tests.real.chart.under_load import echoed, ledger
+from tests.testbed import image_registry
 from tests.testbed.image import add_file
 
 
@@ -71,16 +71,16 @@ class RegistryTests(SynchronousTestCase):
             add_file(tar, "manifest.json", json.dumps(described).encode())
             add_file(tar, "config.json", json.dumps({"config": {"Cmd": ["sh"]}}).encode())
             add_file(tar, "layer.tar", b"layer")
-        registry.add_docker(folder, archive, "library/web:1", ["serve"])
-        asked = registry.found(folder, "/v2/library/web/manifests/1?ns=docker.io")
+        image_registry.add_docker(folder, archive, "library/web:1", ["serve"])
+        asked = image_registry.found(folder, "/v2/library/web/manifests/1?ns=docker.io")
         assert asked is not None
         digest, content = asked
-        self.assertEqual(registry.found(folder, f"/v2/library/web/manifests/{digest}"), asked)
+        self.assertEqual(image_registry.found(folder, f"/v2/library/web/manifests/{digest}"), asked)
         manifest = json.loads(content)
-        config = registry.found(folder, f"/v2/library/web/blobs/{manifest['config']['digest']}")
+        config = image_registry.found(folder, f"/v2/library/web/blobs/{manifest['config']['digest']}")
         assert config is not None
         self.assertEqual(json.loads(config[1])["config"]["Cmd"], ["serve"])
-        layer = registry.found(folder, f"/v2/library/web/blobs/{manifest['layers'][0]['digest']}")
+        layer = image_registry.found(folder, f"/v2/library/web/blobs/{manifest['layers'][0]['digest']}")
         self.assertEqual(layer and layer[1], b"layer")
 
     def test_others(self) -> None:
@@ -89,4 +89,4 @@ class RegistryTests(SynchronousTestCase):
         (folder / "tags").mkdir(parents=True)
         (folder / "secret").write_text("x")
         for path in ("/v2/web/manifests/1", "/v2/web/blobs/secret", "/v2/web/blobs/../secret", "/secret"):
-            self.assertIsNone(registry.found(folder, path), path)
+            self.assertIsNone(image_registry.found(folder, path), path)

@@ -27,7 +27,8 @@ from tests.real.path import deployment, eventually, is_running, live_pods, node_
 from tests.real.readme import BORROW, INSTALL, OPERATIONS, SPLIT, by_cluster, lines_of, undoing, upgrading
 from tests.real.systemd_boot import package
 from tests.real.test_network import WEB, fetch
-from tests.testbed import machine, mirror
+from tests.testbed import image_registry, machine
+from tests.testbed.node import use_registry
 from tests.testbed.testbed import Testbed
 
 ROME: Final = "rome"
@@ -73,11 +74,12 @@ class MachinesTests(SynchronousTestCase):
             testbed.start()
             for built in packages:
                 built.result()
-        images = mirror.made(testbed.lan, testbed.directory)
-        images.start()
-        atexit.register(images.stop)
+        images = testbed.directory / "registry"
+        images.mkdir()
+        image_registry.add_usual(images, testbed.directory / "image.tar")
+        atexit.register(image_registry.start(testbed.lan, images).stop)
         for number, name in enumerate((ROME, MILAN), 1):
-            mirror.use(testbed[number])
+            use_registry(testbed[number].host, image_registry.URL)
             host = self._hosts[name] = Host(name, testbed[number])
             atexit.register(host.debian.stop)
             host.furnish()

@@ -8,27 +8,22 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any, ClassVar, Final
 
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.real import path
 from tests.real.base import made_once, require_built, require_clusters
-from tests.real.chart import images, registry
+from tests.real.chart import images
 from tests.real.chart.listing import Listing
-from tests.testbed import build, process, versions
+from tests.testbed import build, image_registry, versions
 from tests.testbed.cluster import Cluster
-from tests.testbed.image import BUSYBOX
-from tests.testbed.lan import TEST_ADDRESS
 from tests.testbed.node import use_registry
 from tests.testbed.testbed import Testbed
 
 NAMESPACE: Final = "liqo-system"
 REGISTRY: Final = "registry.example.com"
 """Nodes look for the images of every registry at the one of the tests."""
-NGINX: Final = ("httpd", "-f", "-p", "80", "-h", "/www")
-"""What stands in for nginx: a web server all the same."""
 ROME: Final = "rome"
 MILAN: Final = "milan"
 PATIENCE: Final = 360.0
@@ -71,16 +66,12 @@ class ChartCase(SynchronousTestCase):
         for version, archive in archives.items():
             # The second name is that of the manifests, which name no registry.
             for name in ("liqod", "library/liqod"):
-                registry.add(folder, archive, f"{name}:{version}")
-        busybox = testbed.directory / "image.tar"
-        registry.add_docker(folder, busybox, "library/nginx:latest", NGINX)
-        registry.add_docker(folder, busybox, BUSYBOX.removeprefix("localhost/"))
-        words = [sys.executable, str(Path(registry.__file__)), str(folder), str(registry.PORT)]
-        served = process.spawn_in(testbed.lan, words, log=testbed.directory / "registry.log")
-        atexit.register(served.stop)
+                image_registry.add(folder, archive, f"{name}:{version}")
+        image_registry.add_usual(folder, testbed.directory / "image.tar")
+        atexit.register(image_registry.start(testbed.lan, folder).stop)
         for cluster in testbed.clusters:
             for host in (cluster.host, *(worker.host for worker in cluster.workers)):
-                use_registry(host, f"http://{TEST_ADDRESS}:{registry.PORT}")
+                use_registry(host, image_registry.URL)
         cls._before = {name: Listing.of(one) for name, one in zip((ROME, MILAN), testbed.clusters, strict=True)}
 
     def close(self) -> None:

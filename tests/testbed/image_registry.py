@@ -1,6 +1,6 @@
 """A registry of images on a test network, as far as nodes pull from it: tags, manifests and blobs, by plain HTTP.
 
-``python registry.py FOLDER PORT`` serves what ``add`` put there. Nodes look for every image at it
+``start`` serves what ``add`` put into a folder. Nodes look for every image at it
 (``tests.testbed.node.use_registry``), whichever registry its name begins with: ``nginx`` is what was added as
 ``library/nginx:latest``.
 
@@ -19,12 +19,33 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, Final
 
+from tests.testbed import process
+from tests.testbed.image import BUSYBOX
+from tests.testbed.lan import TEST_ADDRESS
+from tests.testbed.process import Process
+
 PORT: Final = 5000
+URL: Final = f"http://{TEST_ADDRESS}:{PORT}"
+NGINX: Final = ("httpd", "-f", "-p", "80", "-h", "/www")
+"""What stands in for nginx: a web server all the same."""
 MANIFEST: Final = "application/vnd.oci.image.manifest.v1+json"
 CONFIG: Final = "application/vnd.oci.image.config.v1+json"
 LAYER: Final = "application/vnd.oci.image.layer.v1.tar"
 ASKED: Final = re.compile(r"/v2/(?P<name>[a-z0-9._/-]+)/(?P<kind>manifests|blobs)/(?P<reference>[A-Za-z0-9._:-]+)")
 """The path of a request for content."""
+
+
+def start(lan: str, folder: Path) -> Process:
+    """Serve a folder in the namespace of a test network."""
+    words = [sys.executable, "-m", "tests.testbed.image_registry", str(folder), str(PORT)]
+    return process.spawn_in(lan, words, log=folder.with_suffix(".log"))
+
+
+def add_usual(folder: Path, archive: Path) -> None:
+    """Put the image of the test clusters into a folder under its own name, and as what people run first."""
+    add_docker(folder, archive, "library/nginx:latest", NGINX)
+    for name in (BUSYBOX.removeprefix("localhost/"), BUSYBOX.replace("localhost", "library")):
+        add_docker(folder, archive, name)
 
 
 def add(folder: Path, archive: Path, name: str) -> None:
