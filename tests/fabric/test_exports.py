@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import json
 import re
 from typing import Any
 
@@ -481,6 +482,17 @@ class ExportRuleTests(SynchronousTestCase):
                 "whole_ab_4": frozenset(),
             },
         )
+
+    def test_protocols_by_number(self) -> None:
+        """A host without /etc/protocols shows numbers: that is no difference, so nothing is written again."""
+        shown = [("tcp", 6), ("udp", 17), ("sctp", 132), (47, 47)]
+        for name, number in shown:
+            text = json.dumps(
+                {"nftables": [{"set": {"name": "ports_ab_4", "elem": [{"concat": ["10.74.0.7", number, 80]}]}}]}
+            )
+            rules = nftables.parse_table(text)
+            assert rules is not None
+            self.assertEqual(rules.sets["ports_ab_4"], {f"10.74.0.7 . {name} . 80"})
 
     def test_from_nothing_all_is_there_at_once(self) -> None:
         """The first plan has the exports in it, before any route leads to the peer."""

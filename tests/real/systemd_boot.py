@@ -86,7 +86,7 @@ def _sources() -> str:
 def prepared() -> Machine:
     """Return a machine with the package in /root, not booted; skips the test where that is impossible."""
     require("" if os.geteuid() == 0 else "booting a machine needs root")
-    require(machine.missing() or ("" if shutil.which("dpkg-deb") else "dpkg-deb is not installed"))
+    require(machine.missing())
     built = package()
     debian = Machine.create(Path(tempfile.mkdtemp()) / "root")
     shutil.copy(built, debian.root / "var/tmp/liqod.deb")

@@ -9,7 +9,6 @@ from __future__ import annotations
 import atexit
 import hashlib
 import os
-import shutil
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from functools import partial
@@ -105,7 +104,7 @@ class TranscriptTests(SynchronousTestCase):
     def setUp(self) -> None:
         cls = TranscriptTests
         if cls._testbed is None:
-            require(machine.missing() or ("" if shutil.which("dpkg-deb") else "dpkg-deb is not installed"))
+            require(machine.missing())
             require_clusters()
             cls._testbed = Testbed(2, nodes=True, same_pod_cidr=True)
             atexit.register(cls._testbed.stop)

@@ -14,9 +14,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from tests.testbed import versions
+from tests.testbed import system, versions
 from tests.testbed.process import NETNS
 
+PACKAGES: Final = {
+    "debootstrap": "debootstrap",
+    "systemd-container": "systemd-nspawn",
+    "util-linux": "nsenter",
+    "dpkg": "dpkg-deb",
+}
+"""What makes such a machine, boots it and enters it, and unpacks what is installed in it."""
 SUITE: Final = "bookworm"
 INCLUDE: Final = "systemd,systemd-sysv,dbus,python3,python3-venv,iproute2,procps"
 CAPABILITIES: Final = "CAP_NET_ADMIN,CAP_NET_RAW"
@@ -152,11 +159,12 @@ def _replace(source: str, target: str) -> None:
 
 
 def missing() -> str:
-    """Return why this machine cannot carry such a machine, or ""."""
-    lacking = [name for name in ("debootstrap", "systemd-nspawn", "nsenter") if shutil.which(name) is None]
-    if not lacking:
-        return ""
-    return f"{', '.join(lacking)} not installed: Debian has them in debootstrap, systemd-container and util-linux"
+    """Return why this machine cannot carry such a machine, or ""; packages are installed where that is possible."""
+    try:
+        system.install(PACKAGES)
+    except system.Missing as error:
+        return str(error)
+    return ""
 
 
 def bare() -> Path:

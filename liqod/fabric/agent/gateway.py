@@ -12,7 +12,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.error import CannotListenError
 from twisted.logger import Logger
 
-from liqod.fabric.agent.converge import HOST, Clearness, FabricHost
+from liqod.fabric.agent.converge import DOES_NOT_STAY, HOST, Clearness, FabricHost, Repetition
 from liqod.fabric.agent.kernel import device as devices
 from liqod.fabric.agent.kernel.address_watch import AddressWatch
 from liqod.fabric.agent.kernel.host import HostKernel, Kernel, KernelError, apply, checked, has_six, observe
@@ -72,6 +72,7 @@ class GatewayAgent(MultiService):
         self._converged_at: frozenset[str] = frozenset()
         self._observed = ObservedKernel()
         self._clearness = Clearness(reactor)
+        self._repetition = Repetition()
         self.last_plan: tuple[HostCommand, ...] = ()
 
     def sources(self) -> Iterable[Source[str]]:
@@ -273,6 +274,8 @@ class GatewayAgent(MultiService):
             self._log.info("{task}: {steps}", task=what, steps=outline(steps))
             self._log.debug("the network's plan:\n{plan}", plan=show(steps))
             await apply(self._kernel, steps)
+        if self._repetition.note(steps):
+            self._log.warn("{detail}: {steps}", detail=DOES_NOT_STAY, steps=outline(steps))
 
     def _probe(self, desired: DesiredNetwork) -> None:
         own = [str(address.network_address) for address in desired.addresses]

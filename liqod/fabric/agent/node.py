@@ -13,7 +13,7 @@ from typing import Any
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
-from liqod.fabric.agent.converge import HOST, Clearness, ConvergeLoop, FabricHost
+from liqod.fabric.agent.converge import DOES_NOT_STAY, HOST, Clearness, ConvergeLoop, FabricHost, Repetition
 from liqod.fabric.agent.kernel.host import HostKernel, Kernel, apply, checked, has_six, observe_node
 from liqod.fabric.agent.kernel.host_facts import uplink_mtu
 from liqod.fabric.agent.kernel.model import DesiredNodeKernel, HostCommand
@@ -53,6 +53,7 @@ class NodeFabric(ConvergeLoop):
         """Opens when the kernel was configured by the records for the first time."""
         self.last_plan: tuple[HostCommand, ...] = ()
         self._clearness = Clearness(host.reactor)
+        self._repetition = Repetition()
 
     @property
     def converged(self) -> bool:
@@ -89,6 +90,8 @@ class NodeFabric(ConvergeLoop):
             self._log.info("changing the network of this node: {steps}", steps=outline(self.last_plan))
             self._log.debug("the network's plan:\n{plan}", plan=show(self.last_plan))
             await apply(self._kernel, self.last_plan)
+        if is_observed and self._repetition.note(self.last_plan):
+            self._log.warn("{detail}: {steps}", detail=DOES_NOT_STAY, steps=outline(self.last_plan))
         name = own_node(self._nodes.items(), self._settings.node, self._address)
         if not name:
             self.summary = (

@@ -26,6 +26,8 @@ _KINDS: Final = {
     "ports": ("set", " . inet_proto . inet_service"),
 }
 """Sets, by the first word of their names, that hold other than single addresses."""
+_PROTOCOLS: Final = {6: "tcp", 17: "udp", 132: "sctp"}
+"""Those that a Service can name. nft shows numbers on a host without /etc/protocols (Debian has it in netbase)."""
 
 
 def parse_table(text: str) -> NftablesTable | None:
@@ -99,6 +101,8 @@ def render(desired: DesiredKernel | DesiredNodeKernel, flushed: Collection[str] 
 def _element(element: Any) -> str:
     """Return an element of ``nft -j`` as a script has it: an address, a concatenation, or a key with its value."""
     match element:
+        case {"concat": [address, protocol, port]}:
+            return f"{address} . {_PROTOCOLS.get(protocol, protocol)} . {port}"
         case {"concat": [*parts]}:
             return " . ".join(map(str, parts))
         case [key, value]:
