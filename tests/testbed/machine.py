@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
+import secrets
 import shutil
 import signal
 import stat
@@ -16,6 +18,7 @@ from typing import Final
 
 from tests.testbed import system, versions
 from tests.testbed.process import NETNS
+from tests.testbed.registry import PREFIX
 
 PACKAGES: Final = {
     "debootstrap": "debootstrap",
@@ -26,6 +29,7 @@ PACKAGES: Final = {
 """What makes such a machine, boots it and enters it, and unpacks what is installed in it."""
 SUITE: Final = "bookworm"
 INCLUDE: Final = "systemd,systemd-sysv,dbus,python3,python3-venv,iproute2,procps"
+CGROUPS: Final = Path("/sys/fs/cgroup")
 CAPABILITIES: Final = "CAP_NET_ADMIN,CAP_NET_RAW"
 BOOT_LIMIT: Final = 60.0
 STOP_LIMIT: Final = 30.0
@@ -54,6 +58,7 @@ class Machine:
     def __init__(self, root: Path, netns: str = "") -> None:
         self.root = root
         self.netns = netns
+        self._cgroup = f"{PREFIX}{os.getpid():x}{secrets.token_hex(2)}-machine"
         self._container: subprocess.Popen[bytes] | None = None
         self._init = 0
 
@@ -89,7 +94,7 @@ class Machine:
 
     def boot(self) -> None:
         """Boot systemd and wait until it has started everything. Raises AssertionError after a while."""
-        words = ["systemd-nspawn", "--quiet", "--register=no", "--keep-unit", "--console=pipe"]
+        words = [*self._in_own_cgroup(), "systemd-nspawn", "--quiet", "--register=no", "--keep-unit", "--console=pipe"]
         words += [f"--capability={CAPABILITIES}", f"--directory={self.root}", "--boot"]
         if self.netns:
             words += [f"--network-namespace-path={NETNS / self.netns}", f"--bind={self._tun()}:/dev/net/tun"]
@@ -99,6 +104,33 @@ class Machine:
             assert time.monotonic() < deadline, "systemd did not boot"
             assert self._container.poll() is None, "the container ended"
             time.sleep(0.2)
+
+    def _in_own_cgroup(self) -> list[str]:
+        """Return the words to put before a program so that it runs in a control group that no other machine has.
+
+        In a group that two share, systemd of the one finds processes of the other: it cannot stop its own, nor guess
+        which one is a unit's main process.
+        """
+        enter = 'mkdir -p "$group"; echo $$ >"$group/cgroup.procs"'
+        script = f'for group in {" ".join(map(str, self._cgroups()))}; do {enter}; done; exec "$@"'
+        return ["sh", "-c", script, "machine"]
+
+    def _cgroups(self) -> list[Path]:
+        """Return the group where systemd has its units: one, or one in each of two hierarchies (cgroups(7))."""
+        if (CGROUPS / "cgroup.controllers").exists():
+            return [CGROUPS / self._cgroup]
+        places = (CGROUPS / "systemd", CGROUPS / "unified")
+        return [place / self._cgroup for place in places if place.is_dir()]
+
+    def _remove_cgroups(self) -> None:
+        for group in self._cgroups():
+            deadline = time.monotonic() + 3.0
+            # The last processes of the container may be there for a moment longer than its first one.
+            while group.exists() and time.monotonic() < deadline:
+                for folder, _, _ in os.walk(group, topdown=False):
+                    with contextlib.suppress(OSError):
+                        os.rmdir(folder)
+                time.sleep(0.05)
 
     def _tun(self) -> Path:
         """Return a device for tunnels that everybody may open, as udev has it (50-udev-default.rules)."""
