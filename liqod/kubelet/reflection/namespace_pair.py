@@ -47,7 +47,7 @@ class NamespacePair(MultiService):
     """The caches of a namespace at home and at the lender; ``changed(name)`` is called with the home name of an object.
 
     ``deleted(key)`` is called when an object was seen to be deleted at home. No change is reported before both caches
-    have synced; then every object is reported once.
+    have synced; then every object is reported once. ``settled()`` is called once: when the lender has what there was.
     """
 
     def __init__(
@@ -61,6 +61,7 @@ class NamespacePair(MultiService):
         remote: RemoteNamespace,
         changed: Callable[[str], None],
         deleted: Callable[[Key], None],
+        settled: Callable[[], None] = lambda: None,
     ) -> None:
         super().__init__()
         self.local = local
@@ -83,6 +84,9 @@ class NamespacePair(MultiService):
         self._context = context
         self._informers = informers
         self._changed = changed
+        self._settled = settled
+        self.is_settled = False
+        """Whether the lender had all that was at home at some time, or had something before."""
         self._unsubscribe = [
             self.home.subscribe_deletions(lambda key, old: deleted(key)),
             self.home.subscribe(self._home_changed),
@@ -124,6 +128,12 @@ class NamespacePair(MultiService):
         """Return the newest known state of an object of the lender, by its name there."""
         return self.mutations.newest(name, self.there.get(Key(self.namespace, name)))
 
+    def settle(self) -> None:
+        """Note it, if the lender has all that is at home."""
+        if self.synced and not self.is_settled and not self.changed_at:
+            self.is_settled = True
+            self._settled()
+
     def _home_changed(self, key: Key, old: Reflectable | None, new: Reflectable | None) -> None:
         if self.synced:
             self.changed_at.setdefault(key.name, self._clock.seconds())
@@ -141,3 +151,8 @@ class NamespacePair(MultiService):
         names.update(self._kind.name_at_home(each.metadata.name, self._context) for each in self.there.items())
         for name in names:
             self._changed(name)
+        # What was reflected before is there, but for what changed meanwhile: nobody waits for that.
+        if self.there.items() and not self.is_settled:
+            self.is_settled = True
+            self._settled()
+        self.settle()

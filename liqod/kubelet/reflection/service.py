@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from attrs import evolve, frozen
 from twisted.application.service import MultiService
@@ -14,6 +14,7 @@ from twisted.internet.interfaces import IReactorTime
 from liqod.config.schema import ReflectionSettings
 from liqod.flow.controller import NO_METRICS, ReconcileMetrics
 from liqod.flow.observe import Latest
+from liqod.flow.timer import Timer
 from liqod.kube.cache.informer import Informer
 from liqod.kube.client import Client
 from liqod.kube.events import Recorder
@@ -42,6 +43,11 @@ from liqod.model.ids import ClusterID, Key
 from liqod.model.names import REMOTE_CLUSTER_LABEL, SERVICE_NAME_LABEL
 from liqod.model.objects.meta import Object
 from liqod.model.records.network import ExportRequests
+
+AWAITED: Final = 8.0
+"""Seconds after which the first pods of a namespace wait no longer for Services that the lender does not have."""
+_CALLED: Final = (SERVICE, ENDPOINTSLICE)
+"""What pods call."""
 
 
 class Storage(Protocol):
@@ -130,6 +136,8 @@ class Reflection(MultiService):
         """The labels that objects at the lender do not have, or the pods of one of its virtual nodes."""
         self._election = election
         self._leave: dict[str, Callable[[], None]] = {}
+        self._clock = clock
+        self._awaited: dict[str, Timer] = {}
         self._nodes = nodes
         self._namespaces = namespaces
         self._settings = settings
@@ -191,6 +199,8 @@ class Reflection(MultiService):
             unsubscribe()
         self._unsubscribe = []
         self._services.clear()
+        for local in tuple(self._awaited):
+            self._forget_settled(local)
         stopping = maybeDeferred(super().stopService)
         leaves, self._leave = list(self._leave.values()), {}
         for leave in leaves:
@@ -241,6 +251,8 @@ class Reflection(MultiService):
                 self.events.open_namespace(local, remote)
 
     def _open_objects(self, local: str, remote: RemoteNamespace) -> None:
+        timer = self._awaited[local] = Timer(self._clock)
+        timer.start(AWAITED, self._note_settled, local)
         for kind, reflector in self.reflectors.items():
             if not kind.may_be_absent:
                 reflector.open_namespace(local, remote)
@@ -248,6 +260,7 @@ class Reflection(MultiService):
         services = self._home_informer(SERVICE, local)
         if services is not None and ENDPOINTSLICE in self.reflectors:
             self._services[local] = services.subscribe(self._service_changed)
+        self.settled(local)
 
     def _open_kind(self, local: str, remote: RemoteNamespace, resource: Resource) -> None:
         """Start reflecting a kind in a namespace that both sides serve."""
@@ -260,6 +273,7 @@ class Reflection(MultiService):
         unsubscribe = self._services.pop(local, None)
         if unsubscribe is not None:
             unsubscribe()
+        self._forget_settled(local)
         self._served.forget(local)
         for reflector in self.reflectors.values():
             reflector.close_namespace(local)
@@ -342,6 +356,21 @@ class Reflection(MultiService):
     def namespace_missing(self, local: str) -> None:
         """Request a namespace again that the lender granted and no longer has."""
         self._namespaces.request_again(local)
+
+    def settled(self, local: str) -> None:
+        """Have the pods of a namespace wait no longer if all that they call is at the lender."""
+        pairs = [self.reflectors[kind].pair(local) for kind in _CALLED if kind in self.reflectors]
+        if local in self._awaited and all(pair is not None and pair.is_settled for pair in pairs):
+            self._note_settled(local)
+
+    def _note_settled(self, local: str) -> None:
+        self._awaited[local].cancel()
+        self._context.settled.set(self._context.settled.value | {local})
+
+    def _forget_settled(self, local: str) -> None:
+        if (timer := self._awaited.pop(local, None)) is not None:
+            timer.cancel()
+            self._context.settled.set(self._context.settled.value - {local})
 
     def export_requests_changed(self) -> None:
         """Increase ``export_requests_revision``: the set of requested addresses changed."""

@@ -63,6 +63,33 @@ class CountsTests(SynchronousTestCase):
         both.pass_time(0.1)
         self.assertEqual((self.lags(both), both.reflector.outstanding), ({}, 0))
 
+    def test_a_namespace_settles(self) -> None:
+        """Once, when the lender has what there was at home; of what it had before nobody waits for changes."""
+        both = Sides(CONFIGMAP)
+        health = both.reflector._health
+        before = health.state.value
+        put(both.home, "a", data={"a": "1"})
+        health.state.set(not_ready("PeerUnreachable", "no answer"))
+        both.pass_time(0.1)
+        self.assertEqual(both.settled, [])
+        health.state.set(before)
+        both.pass_time(0.1)
+        put(both.home, "b", data={"b": "1"})
+        both.pass_time(0.1)
+        self.assertEqual(both.settled, ["shop"])
+        both.crash()
+        put(both.home, "c", data={"c": "1"})
+        both.begin()
+        both.reflector._health.state.set(not_ready("PeerUnreachable", "no answer"))
+        both.pass_time(0.1)
+        self.assertEqual((both.settled, both.reflector.outstanding), (["shop"], 1))
+
+    def test_an_empty_namespace_settles(self) -> None:
+        """Where there is nothing at home there is nothing to wait for."""
+        both = Sides(CONFIGMAP)
+        both.pass_time(0.1)
+        self.assertEqual(both.settled, ["shop"])
+
     def test_an_outage_counts(self) -> None:
         """A change that waits for the lender is outstanding, and its time is the whole of it."""
         both = Sides(CONFIGMAP)
