@@ -130,7 +130,7 @@ class FirstPods:
         return After(held.until - now)
 
     def _look(self, space: str) -> None:
-        """Have the proxies' time begin anew if all is in place; it ends if something is wanted that is not there."""
+        """Have the proxies' time begin again if all is in place; it ends if something is wanted that is not there."""
         held = self._held[space]
         made = [one for cache in self._slices for one in cache.by_index(_BY_NAMESPACE, space)]
         services = self._services.by_index(_BY_NAMESPACE, space)

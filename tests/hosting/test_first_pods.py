@@ -113,7 +113,7 @@ class FirstPodsTests(SynchronousTestCase):
         return None if after is None else after.seconds
 
     def test_way_home_comes(self) -> None:
-        """Pods wait until the way home is made and the proxies had their time; then all of them are told."""
+        """Pods wait until the way home is made and the proxies had their time; then all of them are released."""
         self.services.put(thing(WAY, home="true"))
         self.assertEqual((self.held(), self.held(OTHER)), (HELD, HELD))
         self.clock.advance(2.0)

@@ -1,4 +1,4 @@
-"""What a pod at the lender asks first is answered, in a namespace of which the lender heard a moment ago."""
+"""What a pod at the lender asks first is answered, in a namespace that the lender has granted a moment ago."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ASKED: Final = {
 
 
 def first(name: str, namespace: str) -> dict[str, Any]:
-    """Return a pod that asks once, and ends; how it went is its exit code, and what it heard its message."""
+    """Return a pod that asks once, and ends; how it went is its exit code, and what it got its message."""
     script = f"{{ {ASKED[name]}; }} >/dev/termination-log 2>&1"
     made = pod(name, ["sh", "-c", script], namespace=namespace, restartPolicy="Never")
     made["spec"]["nodeSelector"] = {"liqo.io/type": "virtual-node"}
@@ -43,7 +43,7 @@ class FirstSecondTests(PairTests):
         return str(self.rome.cluster.get("pod", SERVER)["status"].get("podIP", ""))
 
     def outcome(self, name: str, namespace: str) -> str:
-        """Return what came of a pod: "ok", or what it heard; empty while it runs."""
+        """Return what came of a pod: "ok", or what it got; empty while it runs."""
         status = self.rome.cluster.get("pod", name, "-n", namespace)["status"]
         if status.get("phase") not in ("Succeeded", "Failed"):
             return ""
@@ -62,7 +62,7 @@ class FirstSecondTests(PairTests):
 
     def test_02_first_requests(self) -> None:
         """Of the pods that ask in their first moment, in one new namespace after the other, none is refused."""
-        heard: dict[str, str] = {}
+        answers: dict[str, str] = {}
         address = self.server()
         for number in range(TIMES):
             space = f"first-{number}"
@@ -73,6 +73,6 @@ class FirstSecondTests(PairTests):
             eventually("the account", partial(self.rome.cluster.get, "serviceaccount", "default", "-n", space))
             self.rome.cluster.apply(*(first(name, space) for name in ASKED))
             for name in ASKED:
-                heard[f"{space}/{name}"] = eventually("the pod's end", partial(self.outcome, name, space))
-        failed = {pod: said for pod, said in heard.items() if said != "ok"}
+                answers[f"{space}/{name}"] = eventually("the pod's end", partial(self.outcome, name, space))
+        failed = {pod: said for pod, said in answers.items() if said != "ok"}
         self.assertFalse(failed, "\n".join(f"{pod}: {said}" for pod, said in failed.items()))
