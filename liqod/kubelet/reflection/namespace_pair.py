@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 from attrs import Factory, define
 from twisted.application.service import MultiService
 from twisted.internet.defer import Deferred, DeferredList, maybeDeferred
 from twisted.internet.interfaces import IReactorTime
 
+from liqod.flow.observe import Latest
+from liqod.flow.timer import Timer
 from liqod.kube.cache.informer import Informer
 from liqod.kube.writing.mutation_cache import Mutations
 from liqod.kubelet.common.context import Context
@@ -22,6 +24,8 @@ from liqod.kubelet.reflection.views import Reflectable
 from liqod.model.ids import Key
 from liqod.model.objects.meta import label_selector
 
+AWAITED: Final = 8.0
+"""Seconds after which the first pods of a namespace wait no longer for Services that the lender does not have."""
 Addresses = frozenset[tuple[str, str]]
 
 
@@ -156,3 +160,34 @@ class NamespacePair(MultiService):
             self.is_settled = True
             self._settled()
         self.settle()
+
+
+class FirstServices:
+    """The namespaces that are reflected here and whose pods wait no longer for Services are in ``settled``."""
+
+    def __init__(self, clock: IReactorTime, settled: Latest[frozenset[str]]) -> None:
+        self._clock = clock
+        self._settled = settled
+        self._timers: dict[str, Timer] = {}
+
+    def await_in(self, local: str) -> None:
+        """Have the pods of a namespace wait, for ``AWAITED`` at most."""
+        timer = self._timers[local] = Timer(self._clock)
+        timer.start(AWAITED, self.settle, local)
+
+    def settle(self, local: str) -> None:
+        """Have the pods of a namespace wait no longer; one that is not reflected here is left alone."""
+        if (timer := self._timers.get(local)) is not None:
+            timer.cancel()
+            self._settled.set(self._settled.value | {local})
+
+    def forget(self, local: str) -> None:
+        """Forget a namespace that is no longer reflected here."""
+        if (timer := self._timers.pop(local, None)) is not None:
+            timer.cancel()
+            self._settled.set(self._settled.value - {local})
+
+    def close(self) -> None:
+        """Forget all of them."""
+        for local in tuple(self._timers):
+            self.forget(local)

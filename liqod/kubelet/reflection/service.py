@@ -14,7 +14,6 @@ from twisted.internet.interfaces import IReactorTime
 from liqod.config.schema import ReflectionSettings
 from liqod.flow.controller import NO_METRICS, ReconcileMetrics
 from liqod.flow.observe import Latest
-from liqod.flow.timer import Timer
 from liqod.kube.cache.informer import Informer
 from liqod.kube.client import Client
 from liqod.kube.events import Recorder
@@ -36,6 +35,7 @@ from liqod.kubelet.reflection.forge.reflected import ForgeInputs
 from liqod.kubelet.reflection.kinds import CLAIM, ENDPOINTSLICE, SERVICE, Kind, listing_of, reflected_kinds
 from liqod.kubelet.reflection.lender_classes import LenderClasses
 from liqod.kubelet.reflection.named import NamedContents
+from liqod.kubelet.reflection.namespace_pair import FirstServices
 from liqod.kubelet.reflection.reflector import Reflector
 from liqod.kubelet.reflection.views import Reflectable
 from liqod.kubelet.reflection.writer_election import WriterElection
@@ -44,8 +44,6 @@ from liqod.model.names import REMOTE_CLUSTER_LABEL, SERVICE_NAME_LABEL
 from liqod.model.objects.meta import Object
 from liqod.model.records.network import ExportRequests
 
-AWAITED: Final = 8.0
-"""Seconds after which the first pods of a namespace wait no longer for Services that the lender does not have."""
 _CALLED: Final = (SERVICE, ENDPOINTSLICE)
 """What pods call."""
 
@@ -136,8 +134,7 @@ class Reflection(MultiService):
         """The labels that objects at the lender do not have, or the pods of one of its virtual nodes."""
         self._election = election
         self._leave: dict[str, Callable[[], None]] = {}
-        self._clock = clock
-        self._awaited: dict[str, Timer] = {}
+        self._first = FirstServices(clock, context.settled)
         self._nodes = nodes
         self._namespaces = namespaces
         self._settings = settings
@@ -199,8 +196,7 @@ class Reflection(MultiService):
             unsubscribe()
         self._unsubscribe = []
         self._services.clear()
-        for local in tuple(self._awaited):
-            self._forget_settled(local)
+        self._first.close()
         stopping = maybeDeferred(super().stopService)
         leaves, self._leave = list(self._leave.values()), {}
         for leave in leaves:
@@ -251,8 +247,7 @@ class Reflection(MultiService):
                 self.events.open_namespace(local, remote)
 
     def _open_objects(self, local: str, remote: RemoteNamespace) -> None:
-        timer = self._awaited[local] = Timer(self._clock)
-        timer.start(AWAITED, self._note_settled, local)
+        self._first.await_in(local)
         for kind, reflector in self.reflectors.items():
             if not kind.may_be_absent:
                 reflector.open_namespace(local, remote)
@@ -273,7 +268,7 @@ class Reflection(MultiService):
         unsubscribe = self._services.pop(local, None)
         if unsubscribe is not None:
             unsubscribe()
-        self._forget_settled(local)
+        self._first.forget(local)
         self._served.forget(local)
         for reflector in self.reflectors.values():
             reflector.close_namespace(local)
@@ -360,17 +355,8 @@ class Reflection(MultiService):
     def settled(self, local: str) -> None:
         """Have the pods of a namespace wait no longer if all that they call is at the lender."""
         pairs = [self.reflectors[kind].pair(local) for kind in _CALLED if kind in self.reflectors]
-        if local in self._awaited and all(pair is not None and pair.is_settled for pair in pairs):
-            self._note_settled(local)
-
-    def _note_settled(self, local: str) -> None:
-        self._awaited[local].cancel()
-        self._context.settled.set(self._context.settled.value | {local})
-
-    def _forget_settled(self, local: str) -> None:
-        if (timer := self._awaited.pop(local, None)) is not None:
-            timer.cancel()
-            self._context.settled.set(self._context.settled.value - {local})
+        if all(pair is not None and pair.is_settled for pair in pairs):
+            self._first.settle(local)
 
     def export_requests_changed(self) -> None:
         """Increase ``export_requests_revision``: the set of requested addresses changed."""
