@@ -21,6 +21,7 @@ from liqod.flow.observe import Latest
 from liqod.hosting.context import Caches, Grants, HostingContext, name_servers_of
 from liqod.hosting.endpointslice_forge import EndpointSlice
 from liqod.hosting.endpointslices import ShadowEndpointSlices
+from liqod.hosting.first_pods import FirstPods
 from liqod.hosting.home.api import SLICES, HomeApiSlices
 from liqod.hosting.home.paths import HomePaths
 from liqod.hosting.home.pod_addresses import PlacedPod, PodAddresses
@@ -34,6 +35,7 @@ from liqod.hosting.tenants.closing import ClosingNamespaces
 from liqod.hosting.tenants.namespaces import Namespaces
 from liqod.hosting.tenants.networks import TenantNetworks
 from liqod.hosting.tenants.quota.reclaim_orders import ReclaimOrders
+from liqod.kube.cache.informer import Informer
 from liqod.kube.cache.shared_informers import Informers
 from liqod.kube.client import Client
 from liqod.kube.events import Recorder
@@ -117,7 +119,8 @@ class Hosting(MultiService):
         self.writes = limits.writes
         """What tenants write; it says which of them is held."""
         self._access = Access(client, self._namespaces, access, grants.contract)
-        self._shadowpods = _shadowpods(context, self._namespaces, limits.policies)
+        first_pods = _first_pods(context, settings, informers)
+        self._shadowpods = _shadowpods(context, self._namespaces, limits.policies, first_pods)
         paths = _paths(context, self._namespaces)
         controllers: tuple[Service, ...] = (
             BorrowerRole(clock, self._access, metrics=metrics),
@@ -211,7 +214,9 @@ class Hosting(MultiService):
             raise Refusal("InvalidClusterID", f"{peer} is the ID of this cluster itself; it lends nothing to itself")
 
 
-def _shadowpods(context: HostingContext, namespaces: Namespaces, policies: TenantIsolation) -> ShadowPods:
+def _shadowpods(
+    context: HostingContext, namespaces: Namespaces, policies: TenantIsolation, first_pods: FirstPods
+) -> ShadowPods:
     caches, grants = context.caches, context.grants
     return ShadowPods(
         context.client,
@@ -228,9 +233,24 @@ def _shadowpods(context: HostingContext, namespaces: Namespaces, policies: Tenan
         contracts=grants.contracts,
         name_servers=context.name_servers,
         isolation=policies,
+        first_pods=first_pods,
         wall=context.wall,
         metrics=context.metrics,
         audit=context.audit,
+    )
+
+
+def _first_pods(context: HostingContext, settings: Settings, informers: Informers) -> FirstPods:
+    caches = context.caches
+    slices: list[Informer[EndpointSlice]] = [caches.endpointslices]
+    if settings.hosting.home_api:
+        slices.append(informers.of(ENDPOINTSLICES, EndpointSlice, labels=SLICES))
+    return FirstPods(
+        context.clock,
+        namespaces=caches.namespaces,
+        services=caches.services,
+        shadows=caches.shadowslices,
+        slices=slices,
     )
 
 

@@ -73,11 +73,12 @@ from liqod.model.records.views import Advertisement, ForeignCluster, OffloadingP
 class Common:
     """What the virtual nodes of one lender have in common.
 
-    ``policies`` is that of the contexts of all of them; ``export_requests_revision`` changes whenever
+    ``policies`` and ``settled`` are those of the contexts of all of them; ``export_requests_revision`` changes whenever
     the export requests of any do; ``statuses`` are the bytes of statuses that may still be written for the lender.
     """
 
     policies: Latest[Mapping[str, bool]] = field(factory=lambda: Latest({}))
+    settled: Latest[frozenset[str]] = field(factory=lambda: Latest(frozenset()))
     export_requests_revision: Latest[int] = field(factory=lambda: Latest(0))
     named: NamedContents = field(factory=NamedContents)
     statuses: StatusBudget = field(factory=StatusBudget)
@@ -294,6 +295,7 @@ class VirtualKubelet(MultiService):
             status_delay=settings.status_delay,
             budget=self._common.statuses,
             sends_policies=shared.settings.reflection.networkpolicy.workers > 0,
+            awaits_services=True,
             metrics=shared.home.metrics,
         )
 
@@ -555,6 +557,7 @@ def _context(shared: Shared, record: VirtualNode, services: _HomeServices, commo
         annotations_not_reflected=frozenset((*patch.annotations_not_reflected, *reflection.skip_annotations)),
         patch=Latest(patch),
         policies=common.policies,
+        settled=common.settled,
         egress=Latest(egress_to(lender, {}, shared.settings.egress) if peer is None else _egress(shared, peer)),
         network=services.network,
         services=services,

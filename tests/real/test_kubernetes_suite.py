@@ -18,6 +18,8 @@ from tests.real.base import require_clusters
 SPECS: Final = (
     "[sig-apps] Deployment RollingUpdateDeployment should delete old pods and create new ones [Conformance]",
     "[sig-apps] Job should create pods for an Indexed job with completion indexes and specified hostname [Conformance]",
+    "[sig-auth] ServiceAccounts ServiceAccountIssuerDiscovery should support OIDC discovery of service account issuer"
+    " [Conformance]",
     "[sig-auth] ServiceAccounts should mount projected service account token [Conformance]",
     "[sig-cli] Kubectl logs logs should be able to retrieve and filter logs [Conformance]",
     "[sig-network] DNS should provide DNS for pods for Hostname [Conformance]",

@@ -16,6 +16,7 @@ from liqod.audit.events import NO_AUDIT, Audit, AuditEvent
 from liqod.flow.backoff import Backoff
 from liqod.flow.clocks import LearnedDates, WallClock
 from liqod.flow.controller import NO_METRICS, After, Controller, ReconcileMetrics, Source, observe, watch
+from liqod.hosting.first_pods import FirstPods
 from liqod.hosting.shadowpods import dns, forge, lost_nodes, rejections
 from liqod.hosting.shadowpods.admission import Refuse, admit, read_spec
 from liqod.hosting.shadowpods.decide import (
@@ -111,6 +112,7 @@ class ShadowPods(Controller[Key]):
         contracts: Contracts | None = None,
         name_servers: NameServers | None = None,
         isolation: Isolation | None = None,
+        first_pods: FirstPods | None = None,
         wall: WallClock | None = None,
         metrics: ReconcileMetrics = NO_METRICS,
         audit: Audit = NO_AUDIT,
@@ -132,6 +134,7 @@ class ShadowPods(Controller[Key]):
         self._name_servers = name_servers
         refuse = contract.granted.unenforced_policies == "refuse"
         self._isolation = PodIsolation(isolation or NoIsolation(), refuse_unenforced=refuse)
+        self._first_pods = first_pods
         self.capacity = TenantCapacity(clock, pods=self._pods, namespaces=namespaces, offers=offers, metrics=metrics)
         self.capacity.setServiceParent(self)
         self._reports = ShadowPodReports(client, recorder, self._shadows)
@@ -155,6 +158,8 @@ class ShadowPods(Controller[Key]):
         yield watch(self._pods.informer, self._pod_changed)
         yield observe(self.capacity, lambda key: (key,))
         yield observe(self._isolation, self._isolation.known_now)
+        if self._first_pods is not None:
+            yield observe(self._first_pods, lambda keys: keys)
 
     async def prepare(self) -> None:
         """Count the pods and enqueue everything, the oldest first, once namespaces, offers and nodes are known."""
@@ -162,6 +167,8 @@ class ShadowPods(Controller[Key]):
             await informer.when_synced()
         if self._name_servers is not None:
             await self._name_servers.when_synced()
+        if self._first_pods is not None:
+            self._first_pods.begin()
         for pod in self._pods.informer.items():
             self._observe(pod)
             self.capacity.recount(pod.metadata.key)
@@ -175,6 +182,10 @@ class ShadowPods(Controller[Key]):
         """
         step = decide(self._shadows.get(key), self._pods.get(key))
         return self._namespaces.known_tenant(key.namespace) or key.namespace, isinstance(step, _AWAITED)
+
+    async def cleanup(self) -> None:
+        if self._first_pods is not None:
+            self._first_pods.close()
 
     async def reconcile(self, key: Key) -> After | None:
         """Take the next step for one name; returns when to reconcile it again."""
@@ -280,6 +291,8 @@ class ShadowPods(Controller[Key]):
             return Refuse("InvalidPod", f"spec.pod cannot be run: {error}")
         if self.clock.seconds() < self._drops_until and rejections.names_whole(body["spec"]):
             return rejections.DROPPED
+        if self._first_pods is not None and (held := self._first_pods.wait(shadow.metadata.key)) is not None:
+            return held
         events = self._isolation.label(body, shadow, age)
         if isinstance(events, After | Refuse):
             return events

@@ -80,8 +80,9 @@ class Context:
     ``node_address`` becomes the host IP of offloaded pods; ``domain`` is the home cluster's own in DNS; ``patch`` is
     what the virtual node adds to its pods, and changes while it runs. ``neighbours`` are the names of the other virtual
     nodes of the lender, as label values; None while they are not known. ``policies`` says of a namespace at home
-    whether the lender has its NetworkPolicies; a namespace is not in it while that is not known. It is the same for all
-    virtual nodes of the lender. ``egress`` is what may leave home for the lender.
+    whether the lender has its NetworkPolicies; a namespace is not in it while that is not known. ``settled`` are those
+    whose Services and slices are at the lender. Both are the same for all virtual nodes of the lender. ``egress`` is
+    what may leave home for the lender.
     """
 
     home: ClusterID
@@ -94,6 +95,7 @@ class Context:
     patch: Latest[OffloadingPatch] = field(factory=lambda: Latest(OffloadingPatch()), eq=False)
     neighbours: Latest[frozenset[str] | None] = field(factory=lambda: Latest(None), eq=False)
     policies: Latest[Mapping[str, bool]] = field(factory=lambda: Latest({}), eq=False)
+    settled: Latest[frozenset[str]] = field(factory=lambda: Latest(frozenset()), eq=False)
     egress: Latest[Egress] = field(factory=lambda: Latest(Egress()), eq=False)
     network: LenderNetwork = field(default=Factory(NoNetwork), eq=False)
     services: HomeServices = field(default=Factory(NoHomeServices), eq=False)

@@ -99,6 +99,7 @@ class PodController(Controller[Key]):
         status_delay: float,
         budget: StatusBudget,
         sends_policies: bool = False,
+        awaits_services: bool = False,
         metrics: ReconcileMetrics = NO_METRICS,
     ) -> None:
         self.workers = workers
@@ -117,6 +118,7 @@ class PodController(Controller[Key]):
         self._unsubscribe_deletions: Callable[[], None] = lambda: None
         self._delay = status_delay
         self._sends_policies = sends_policies
+        self._awaits_services = awaits_services
         self._tracked: dict[Key, TrackedPod] = {}
         self._grace_ends: LearnedDates[Key] = LearnedDates(clock)
         # The lender's outage, or the recovery from it; None before the first.
@@ -138,6 +140,7 @@ class PodController(Controller[Key]):
         yield observe(self._context.services.streams, lambda _: self._take_postponed())
         yield observe(self._context.neighbours, lambda _: self._namespaces.remote_pods())
         yield observe(self._context.policies, lambda _: self._take_postponed())
+        yield observe(self._context.settled, lambda _: self._take_postponed())
 
     def fair_by(self, key: Key) -> Hashable:
         # After a restart all pods are enqueued at once. Two lanes, served in turn: a new pod does not wait until
@@ -280,8 +283,13 @@ class PodController(Controller[Key]):
         return _after(again if left is None else min(left, again if again is not None else left))
 
     def _is_prepared(self, namespace: str) -> bool:
-        """Return whether it is known what pods of a namespace find at the lender: the way home, and their policies."""
+        """Return whether it is known what pods of a namespace find at the lender.
+
+        That is the way home, their policies, and the Services that were there before them.
+        """
         if self._sends_policies and namespace not in self._context.policies.value:
+            return False
+        if self._awaits_services and namespace not in self._context.settled.value:
             return False
         return self._context.services.knows_api_server(namespace)
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 from attrs import Factory, define
 from twisted.application.service import MultiService
 from twisted.internet.defer import Deferred, DeferredList, maybeDeferred
 from twisted.internet.interfaces import IReactorTime
 
+from liqod.flow.observe import Latest
+from liqod.flow.timer import Timer
 from liqod.kube.cache.informer import Informer
 from liqod.kube.writing.mutation_cache import Mutations
 from liqod.kubelet.common.context import Context
@@ -22,6 +24,8 @@ from liqod.kubelet.reflection.views import Reflectable
 from liqod.model.ids import Key
 from liqod.model.objects.meta import label_selector
 
+AWAITED: Final = 8.0
+"""Seconds after which the first pods of a namespace wait no longer for Services that the lender does not have."""
 Addresses = frozenset[tuple[str, str]]
 
 
@@ -47,7 +51,7 @@ class NamespacePair(MultiService):
     """The caches of a namespace at home and at the lender; ``changed(name)`` is called with the home name of an object.
 
     ``deleted(key)`` is called when an object was seen to be deleted at home. No change is reported before both caches
-    have synced; then every object is reported once.
+    have synced; then every object is reported once. ``settled()`` is called once: when the lender has what there was.
     """
 
     def __init__(
@@ -61,6 +65,7 @@ class NamespacePair(MultiService):
         remote: RemoteNamespace,
         changed: Callable[[str], None],
         deleted: Callable[[Key], None],
+        settled: Callable[[], None] = lambda: None,
     ) -> None:
         super().__init__()
         self.local = local
@@ -83,6 +88,9 @@ class NamespacePair(MultiService):
         self._context = context
         self._informers = informers
         self._changed = changed
+        self._settled = settled
+        self.is_settled = False
+        """Whether the lender had all that was at home at some time, or had something before."""
         self._unsubscribe = [
             self.home.subscribe_deletions(lambda key, old: deleted(key)),
             self.home.subscribe(self._home_changed),
@@ -124,6 +132,12 @@ class NamespacePair(MultiService):
         """Return the newest known state of an object of the lender, by its name there."""
         return self.mutations.newest(name, self.there.get(Key(self.namespace, name)))
 
+    def settle(self) -> None:
+        """Note it, if the lender has all that is at home."""
+        if self.synced and not self.is_settled and not self.changed_at:
+            self.is_settled = True
+            self._settled()
+
     def _home_changed(self, key: Key, old: Reflectable | None, new: Reflectable | None) -> None:
         if self.synced:
             self.changed_at.setdefault(key.name, self._clock.seconds())
@@ -141,3 +155,39 @@ class NamespacePair(MultiService):
         names.update(self._kind.name_at_home(each.metadata.name, self._context) for each in self.there.items())
         for name in names:
             self._changed(name)
+        # What was reflected before is there, but for what changed meanwhile: nobody waits for that.
+        if self.there.items() and not self.is_settled:
+            self.is_settled = True
+            self._settled()
+        self.settle()
+
+
+class FirstServices:
+    """The namespaces that are reflected here and whose pods wait no longer for Services are in ``settled``."""
+
+    def __init__(self, clock: IReactorTime, settled: Latest[frozenset[str]]) -> None:
+        self._clock = clock
+        self._settled = settled
+        self._timers: dict[str, Timer] = {}
+
+    def await_in(self, local: str) -> None:
+        """Have the pods of a namespace wait, for ``AWAITED`` at most."""
+        timer = self._timers[local] = Timer(self._clock)
+        timer.start(AWAITED, self.settle, local)
+
+    def settle(self, local: str) -> None:
+        """Have the pods of a namespace wait no longer; one that is not reflected here is left alone."""
+        if (timer := self._timers.get(local)) is not None:
+            timer.cancel()
+            self._settled.set(self._settled.value | {local})
+
+    def forget(self, local: str) -> None:
+        """Forget a namespace that is no longer reflected here."""
+        if (timer := self._timers.pop(local, None)) is not None:
+            timer.cancel()
+            self._settled.set(self._settled.value - {local})
+
+    def close(self) -> None:
+        """Forget all of them."""
+        for local in tuple(self._timers):
+            self.forget(local)

@@ -56,6 +56,10 @@ class ReflectorContext(Protocol):
         """Notify that a namespace which the lender granted does not exist there (404)."""
         ...
 
+    def settled(self, local: str) -> None:
+        """Notify that the lender has what there was of a kind in a namespace."""
+        ...
+
     def export_requests_changed(self) -> None:
         """Notify that the set of requested addresses changed."""
         ...
@@ -124,6 +128,7 @@ class Reflector(Controller[Key]):
             remote=remote,
             changed=lambda name: self.enqueue(Key(local, name)),
             deleted=lambda key: self._gate.observe_deletion(self.kind.home.plural, key),
+            settled=lambda: self._surroundings.settled(local),
         )
         pair.setServiceParent(self)
 
@@ -175,6 +180,11 @@ class Reflector(Controller[Key]):
         pair = self._pairs.get(key.namespace)
         if pair is None or not pair.synced:
             return None
+        again = await self._step_of(key, pair)
+        pair.settle()
+        return again
+
+    async def _step_of(self, key: Key, pair: NamespacePair) -> After | None:
         inputs = self._surroundings.inputs(self.kind, key.namespace)
         if not inputs.complete:
             return After(INPUTS_RETRY)

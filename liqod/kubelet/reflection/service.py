@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from attrs import evolve, frozen
 from twisted.application.service import MultiService
@@ -35,6 +35,7 @@ from liqod.kubelet.reflection.forge.reflected import ForgeInputs
 from liqod.kubelet.reflection.kinds import CLAIM, ENDPOINTSLICE, SERVICE, Kind, listing_of, reflected_kinds
 from liqod.kubelet.reflection.lender_classes import LenderClasses
 from liqod.kubelet.reflection.named import NamedContents
+from liqod.kubelet.reflection.namespace_pair import FirstServices
 from liqod.kubelet.reflection.reflector import Reflector
 from liqod.kubelet.reflection.views import Reflectable
 from liqod.kubelet.reflection.writer_election import WriterElection
@@ -42,6 +43,9 @@ from liqod.model.ids import ClusterID, Key
 from liqod.model.names import REMOTE_CLUSTER_LABEL, SERVICE_NAME_LABEL
 from liqod.model.objects.meta import Object
 from liqod.model.records.network import ExportRequests
+
+_CALLED: Final = (SERVICE, ENDPOINTSLICE)
+"""What pods call."""
 
 
 class Storage(Protocol):
@@ -130,6 +134,7 @@ class Reflection(MultiService):
         """The labels that objects at the lender do not have, or the pods of one of its virtual nodes."""
         self._election = election
         self._leave: dict[str, Callable[[], None]] = {}
+        self._first = FirstServices(clock, context.settled)
         self._nodes = nodes
         self._namespaces = namespaces
         self._settings = settings
@@ -191,6 +196,7 @@ class Reflection(MultiService):
             unsubscribe()
         self._unsubscribe = []
         self._services.clear()
+        self._first.close()
         stopping = maybeDeferred(super().stopService)
         leaves, self._leave = list(self._leave.values()), {}
         for leave in leaves:
@@ -241,6 +247,7 @@ class Reflection(MultiService):
                 self.events.open_namespace(local, remote)
 
     def _open_objects(self, local: str, remote: RemoteNamespace) -> None:
+        self._first.await_in(local)
         for kind, reflector in self.reflectors.items():
             if not kind.may_be_absent:
                 reflector.open_namespace(local, remote)
@@ -248,6 +255,7 @@ class Reflection(MultiService):
         services = self._home_informer(SERVICE, local)
         if services is not None and ENDPOINTSLICE in self.reflectors:
             self._services[local] = services.subscribe(self._service_changed)
+        self.settled(local)
 
     def _open_kind(self, local: str, remote: RemoteNamespace, resource: Resource) -> None:
         """Start reflecting a kind in a namespace that both sides serve."""
@@ -260,6 +268,7 @@ class Reflection(MultiService):
         unsubscribe = self._services.pop(local, None)
         if unsubscribe is not None:
             unsubscribe()
+        self._first.forget(local)
         self._served.forget(local)
         for reflector in self.reflectors.values():
             reflector.close_namespace(local)
@@ -342,6 +351,12 @@ class Reflection(MultiService):
     def namespace_missing(self, local: str) -> None:
         """Request a namespace again that the lender granted and no longer has."""
         self._namespaces.request_again(local)
+
+    def settled(self, local: str) -> None:
+        """Have the pods of a namespace wait no longer if all that they call is at the lender."""
+        pairs = [self.reflectors[kind].pair(local) for kind in _CALLED if kind in self.reflectors]
+        if all(pair is not None and pair.is_settled for pair in pairs):
+            self._first.settle(local)
 
     def export_requests_changed(self) -> None:
         """Increase ``export_requests_revision``: the set of requested addresses changed."""

@@ -146,6 +146,7 @@ class Case(SynchronousTestCase):
 
     context = CONTEXT
     sends_policies = False
+    awaits_services = False
 
     def begin(
         self, pod: HomePod, there: Shadow | None, runs: RemotePod | None, budget: StatusBudget | None = None
@@ -170,6 +171,7 @@ class Case(SynchronousTestCase):
             status_delay=0.0,
             budget=StatusBudget() if budget is None else budget,
             sends_policies=self.sends_policies,
+            awaits_services=self.awaits_services,
         )
 
     def step(self) -> float | None:
@@ -376,6 +378,23 @@ class UnpreparedTests(Case):
             self.begin(pod, shadow(), runs)
             self.step()
             self.assertEqual(len(self.lender.requests), 1)
+
+
+class FirstPodTests(Case):
+    """A pod of a namespace that the lender granted a moment ago."""
+
+    awaits_services = True
+
+    def test_it_waits_for_services(self) -> None:
+        """It goes to the lender when the Services that were there before it are there."""
+        self.context = attrs.evolve(CONTEXT, settled=Latest(frozenset()))
+        self.begin(home(), None, None)
+        self.step()
+        self.assertEqual(self.lender.requests, [])
+        self.context.settled.set(frozenset({WEB.namespace}))
+        self.assertEqual(self.controller._take_postponed(), [WEB])
+        self.step()
+        self.assertEqual(self.lender.requests, ["create"])
 
 
 class RecoveryTests(Case):

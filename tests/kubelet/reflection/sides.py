@@ -124,6 +124,9 @@ class Surroundings:
     def export_requests_changed(self) -> None:
         self.sides.requested.append(self.sides.clock.seconds())
 
+    def settled(self, local: str) -> None:
+        self.sides.settled.append(local)
+
 
 class Sides:
     """Two servers, and what a daemon runs between them; ``crash`` ends that at once, ``begin`` starts it again."""
@@ -144,6 +147,7 @@ class Sides:
         health.request_succeeded()
         self.lost: list[str] = []
         self.requested: list[float] = []
+        self.settled: list[str] = []
         self.reflector = Reflector(
             self.clock,
             self.kind,

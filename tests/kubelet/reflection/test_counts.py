@@ -4,15 +4,49 @@ from __future__ import annotations
 
 from typing import Any
 
+from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
+from liqod.flow.observe import Latest
 from liqod.kubelet.common.readiness import not_ready
 from liqod.kubelet.reflection.kinds import CONFIGMAP
+from liqod.kubelet.reflection.namespace_pair import AWAITED, FirstServices
 from tests.kube.cases import Answer
 from tests.kubelet.reflection.sides import Server, Sides
 from tests.kubelet.reflection.test_refusals import put, sides
 
 QUOTA = (403, "Forbidden", "exceeded quota")
+
+
+class FirstServicesTests(SynchronousTestCase):
+    """Namespaces whose first pods wait for Services."""
+
+    def setUp(self) -> None:
+        """Await one."""
+        self.clock = Clock()
+        self.settled: Latest[frozenset[str]] = Latest(frozenset())
+        self.first = FirstServices(self.clock, self.settled)
+        self.first.await_in("shop")
+
+    def test_it_settles(self) -> None:
+        """Its pods wait no longer, and nothing is left that would come later."""
+        self.first.settle("shop")
+        self.assertEqual((self.settled.value, self.clock.getDelayedCalls()), ({"shop"}, []))
+
+    def test_it_does_not_settle(self) -> None:
+        """Its pods wait no longer than they may for what the lender refuses."""
+        self.clock.advance(AWAITED - 0.1)
+        self.assertEqual(self.settled.value, frozenset())
+        self.clock.advance(0.2)
+        self.assertEqual(self.settled.value, {"shop"})
+
+    def test_it_ends(self) -> None:
+        """What is reflected no more is forgotten; what another virtual node reflects stays as it is."""
+        self.settled.set(frozenset({"other"}))
+        self.first.settle("bank")
+        self.first.settle("shop")
+        self.first.close()
+        self.assertEqual((self.settled.value, self.clock.getDelayedCalls()), ({"other"}, []))
 
 
 class CountsTests(SynchronousTestCase):
@@ -62,6 +96,33 @@ class CountsTests(SynchronousTestCase):
         both.begin()
         both.pass_time(0.1)
         self.assertEqual((self.lags(both), both.reflector.outstanding), ({}, 0))
+
+    def test_a_namespace_settles(self) -> None:
+        """Once, when the lender has what there was at home; of what it had before nobody waits for changes."""
+        both = Sides(CONFIGMAP)
+        health = both.reflector._health
+        before = health.state.value
+        put(both.home, "a", data={"a": "1"})
+        health.state.set(not_ready("PeerUnreachable", "no answer"))
+        both.pass_time(0.1)
+        self.assertEqual(both.settled, [])
+        health.state.set(before)
+        both.pass_time(0.1)
+        put(both.home, "b", data={"b": "1"})
+        both.pass_time(0.1)
+        self.assertEqual(both.settled, ["shop"])
+        both.crash()
+        put(both.home, "c", data={"c": "1"})
+        both.begin()
+        both.reflector._health.state.set(not_ready("PeerUnreachable", "no answer"))
+        both.pass_time(0.1)
+        self.assertEqual((both.settled, both.reflector.outstanding), (["shop"], 1))
+
+    def test_an_empty_namespace_settles(self) -> None:
+        """Where there is nothing at home there is nothing to wait for."""
+        both = Sides(CONFIGMAP)
+        both.pass_time(0.1)
+        self.assertEqual(both.settled, ["shop"])
 
     def test_an_outage_counts(self) -> None:
         """A change that waits for the lender is outstanding, and its time is the whole of it."""
