@@ -180,7 +180,8 @@ def _storage() -> Iterator[Attempt]:
     ):
         yield _by(DAEMON, words, "persistentvolumes", made, None)
         yield _by(DAEMON, words, "persistentvolumes", made, volume(csi={"driver": "d"}))
-    claim = named({"spec": {"storageClassName": "a"}}, "data")
+    wanted = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+    claim = named({"spec": {"storageClassName": "a", **wanted}}, "data")
     led = {**claim, "spec": {**claim["spec"], "volumeName": "thiefs"}}
     yield _by(DAEMON, "another volume", "persistentvolumeclaims", led, claim)
     bad = {**forge_class("liqo"), "provisioner": "nfs.csi.k8s.io"}
