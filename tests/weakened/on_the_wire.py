@@ -71,8 +71,8 @@ def changed(attempt: Attempt, present: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def deleted(attempt: Attempt) -> dict[str, Any]:
-    """Return the options of a deletion."""
-    return {"apiVersion": "v1", "kind": "DeleteOptions", **(attempt.request.options or {})}
+    """Return the options of a deletion; where there are such an API server does not read those of the path."""
+    return {"apiVersion": "v1", "kind": "DeleteOptions", "dryRun": ["All"], **(attempt.request.options or {})}
 
 
 def _complete(attempt: Attempt, thing: Mapping[str, Any]) -> dict[str, Any]:
