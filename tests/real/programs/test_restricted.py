@@ -26,7 +26,7 @@ class RestrictedTests(LedgerTests):
     configuration = f'\npod-security = "restricted"\n{LedgerTests.configuration}'
 
     def test_01_level(self) -> None:
-        """Namespaces of tenants have the level; a pod that may become root is refused, and its owner told why."""
+        """Namespaces of tenants have the level; a pod that may become root is refused, and the pod at home says why."""
         self.begin()
         self.home.apply(bare_pod(ROOT, pod_spec(container("", command=LOOP), VIRTUAL)))
 
