@@ -169,7 +169,8 @@ def _leases() -> Iterator[Attempt]:
 
 def _storage() -> Iterator[Attempt]:
     def volume(**spec: Any) -> dict[str, Any]:
-        return named({"metadata": {"labels": {"liqo.io/managed-by": "liqod"}}, "spec": spec}, "pvc-1")
+        sized = {"capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"], **spec}
+        return named({"metadata": {"labels": {"liqo.io/managed-by": "liqod"}}, "spec": sized}, "pvc-1")
 
     others = named({"spec": {"csi": {"driver": "d"}}})
     yield _by(DAEMON, "a volume of others", "persistentvolumes", others, others)
