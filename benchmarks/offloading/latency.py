@@ -69,9 +69,9 @@ _numbers = itertools.count()
 
 
 class Caller:
-    """One connection to the API server of a kubeconfig, kept open."""
+    """One connection to the API server of a kubeconfig, kept open; as another user where one is named."""
 
-    def __init__(self, kubeconfig: Path) -> None:
+    def __init__(self, kubeconfig: Path, user: str = "") -> None:
         config = load(str(kubeconfig))
         context = ssl.create_default_context(cadata=(config.ca_pem or b"").decode())
         if config.client_cert_pem and config.client_key_pem:
@@ -83,6 +83,8 @@ class Caller:
         self._headers = {"Content-Type": "application/json"}
         if config.token is not None:
             self._headers["Authorization"] = f"Bearer {config.token()}"
+        if user:
+            self._headers["Impersonate-User"] = user
         self._connection = http.client.HTTPSConnection(where.hostname or "", where.port, context=context)
 
     def post(self, path: str, body: Any) -> None:

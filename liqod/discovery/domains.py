@@ -20,6 +20,7 @@ from liqod.discovery.merge import Lost, Resolved
 from liqod.discovery.unicast import SearchFailed, SearchResult, search
 from liqod.flow.backoff import Backoff
 from liqod.flow.clocks import Reactor
+from liqod.flow.connections.dns_reading import BoundedResolver
 from liqod.flow.controller import NO_METRICS, After, Controller, ReconcileMetrics, Source, watch
 from liqod.kube.cache.informer import Informer
 from liqod.kube.client import Client
@@ -42,7 +43,7 @@ def make_resolver(reactor: Reactor, servers: Sequence[str]) -> Resolver:
     Each search has its own, so that a changed resolv.conf counts from the next one on and nothing has to be closed.
     """
     named = [split_address(text, dns.PORT) for text in servers] or [(address, dns.PORT) for address in system_servers()]
-    return Resolver(servers=named or [("127.0.0.1", dns.PORT)], reactor=reactor)
+    return BoundedResolver(servers=named or [("127.0.0.1", dns.PORT)], reactor=reactor)
 
 
 def system_servers(path: str = "/etc/resolv.conf") -> list[str]:

@@ -1,6 +1,6 @@
 """Translates an answer of this cluster's DNS for a tenant, and makes the answers that need nobody else.
 
-The decoder is Twisted's; it follows a bounded number of compression pointers. What it reads are answers of this
+The decoder is Twisted's; how much it reads is bounded. What it reads are answers of this
 cluster's own DNS about this cluster's own names: answers about public names pass unread.
 """
 
@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from twisted.names import dns
 
+from liqod.flow.connections.dns_reading import decoded
 from liqod.model.records.name_service import HomeAnswer, HomeRecord
 from liqod.names import question as messages
 from liqod.names.question import Question
@@ -61,9 +62,8 @@ def of_home(data: bytes, asked: Question, view: TenantView, further: bytes = b""
     Of records only those are taken that are about what was asked. ``further`` is what this cluster's DNS says of the
     name that they lead to (``alias``).
     """
-    message = dns.Message()
     try:
-        message.fromStr(data)
+        message = decoded(data)
     except Exception:
         return None
     if message.rCode == messages.NXDOMAIN:
@@ -144,9 +144,8 @@ def fitting(answer: bytes, asked: Question, most: int) -> bytes:
 
 
 def _answer(data: bytes, asked: Question, view: TenantView, known: Callable[[str], str | None]) -> bytes:
-    message = dns.Message()
     try:
-        message.fromStr(data)
+        message = decoded(data)
     except Exception:
         return asked.answer(messages.SERVFAIL)
     if message.rCode not in (messages.NOERROR, messages.NXDOMAIN):
@@ -164,9 +163,8 @@ def _answer(data: bytes, asked: Question, view: TenantView, known: Callable[[str
 
 def _read(data: bytes, known: Callable[[str], str | None]) -> list[Record]:
     """Return the answers in a message, as ``_translated`` does; none of what is no message."""
-    message = dns.Message()
     try:
-        message.fromStr(data)
+        message = decoded(data)
     except Exception:
         return []
     return list(_translated(message.answers, known))

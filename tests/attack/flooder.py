@@ -227,4 +227,7 @@ def flood(task: Task) -> int:
 
 if __name__ == "__main__":
     os.nice(19)
+    # Linux shares time among sessions first, each with a priority of its own: sched(7), "The autogroup feature".
+    with contextlib.suppress(OSError):
+        Path("/proc/self/autogroup").write_text("19")
     print(json.dumps({"items": flood(json.loads(Path(sys.argv[1]).read_text()))}))

@@ -7,6 +7,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from liqod.names import answers, question
 from liqod.names.translation import Reverse
+from tests.flow.test_dns_reading import costly
 from tests.names.cases import VIEW, answer_to, contents, decoded, query
 
 NAME = "9.113.0.203.in-addr.arpa"
@@ -37,6 +38,13 @@ class ForeignNamesTests(SynchronousTestCase):
     def test_names_that_are_too_long(self) -> None:
         """By pointers a name can be put together that is longer than any."""
         self.assertEqual(self.answer(b".".join([b"a" * 60] * 5), b"host.example"), ["host.example"])
+
+    def test_names_without_end(self) -> None:
+        """An answer in which pointers lead to a name of thousands of labels again and again fails, and is not read."""
+        read = question.read(query("cache.shop.svc.home.example", dns.A))
+        assert isinstance(read, question.Question)
+        reply = answers.translated(costly(900, 8_000), read, VIEW)
+        self.assertEqual(decoded(reply).rCode, dns.ESERVER)
 
     def test_names_of_others(self) -> None:
         """What is in this cluster and not the tenant's is left out too."""

@@ -113,6 +113,7 @@ NIGHTLY: Final = frozenset(
         "tests.real.programs.test_postgres",
         "tests.real.programs.test_prometheus",
         "tests.real.programs.test_redis",
+        "tests.real.programs.test_restricted",
         "tests.real.programs.test_rolling_update",
         "tests.real.test_metrics_server",
         "tests.real.test_move_volume",

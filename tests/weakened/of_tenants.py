@@ -134,7 +134,8 @@ def _written() -> Iterator[Attempt]:
             old = owned(one.harmless) if resource != "services" else harmless
             # By turns, for time: an evaluation takes tens of milliseconds.
             yield asked(one.words, resource, _defaulted(resource, one.desired), old if position % 2 else None)
-    token = owned({"type": "kubernetes.io/service-account-token"})
+    of_account = {"annotations": {"kubernetes.io/service-account.name": "default"}}
+    token = owned({"metadata": of_account, "type": "kubernetes.io/service-account-token"})
     yield from at_first_and_later("a token of any account", "secrets", token, owned(_HARMLESS["secrets"]))
     for words, body in _SERVICES:
         yield from at_first_and_later(words, "services", _defaulted("services", body), owned(_HARMLESS["services"]))

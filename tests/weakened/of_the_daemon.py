@@ -169,7 +169,8 @@ def _leases() -> Iterator[Attempt]:
 
 def _storage() -> Iterator[Attempt]:
     def volume(**spec: Any) -> dict[str, Any]:
-        return named({"metadata": {"labels": {"liqo.io/managed-by": "liqod"}}, "spec": spec}, "pvc-1")
+        sized = {"capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"], **spec}
+        return named({"metadata": {"labels": {"liqo.io/managed-by": "liqod"}}, "spec": sized}, "pvc-1")
 
     others = named({"spec": {"csi": {"driver": "d"}}})
     yield _by(DAEMON, "a volume of others", "persistentvolumes", others, others)
@@ -180,7 +181,8 @@ def _storage() -> Iterator[Attempt]:
     ):
         yield _by(DAEMON, words, "persistentvolumes", made, None)
         yield _by(DAEMON, words, "persistentvolumes", made, volume(csi={"driver": "d"}))
-    claim = named({"spec": {"storageClassName": "a"}}, "data")
+    wanted = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+    claim = named({"spec": {"storageClassName": "a", **wanted}}, "data")
     led = {**claim, "spec": {**claim["spec"], "volumeName": "thiefs"}}
     yield _by(DAEMON, "another volume", "persistentvolumeclaims", led, claim)
     bad = {**forge_class("liqo"), "provisioner": "nfs.csi.k8s.io"}

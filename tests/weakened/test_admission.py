@@ -25,7 +25,7 @@ ingress-hosts = ["apps.example"]
 ingress-classes = ["public"]
 gateways = ["public/shared"]
 storage-classes = ["disks", "liqo"]
-annotations = ["volume.beta.kubernetes.io/storage-class"]
+annotations = ["volume.beta.kubernetes.io/storage-class", "kubernetes.io/service-account.name"]
 """
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 from typing import Any, Final
 
@@ -79,6 +80,21 @@ def of_database(**spec: Any) -> dict[str, Any]:
     """Return what of a pod's specification says that it does not run as root."""
     user = {"runAsUser": DATABASE_USER, "runAsGroup": DATABASE_USER, "fsGroup": DATABASE_USER, "runAsNonRoot": True}
     return {"securityContext": user, **spec}
+
+
+def restricted(body: dict[str, Any]) -> dict[str, Any]:
+    """Return a pod, or what has a template of pods, as Pod Security asks for at the level restricted."""
+    made = copy.deepcopy(body)
+    spec = made["spec"]["template"]["spec"] if "template" in made["spec"] else made["spec"]
+    ordinary = of_database()["securityContext"]
+    spec["securityContext"] = {
+        **ordinary,
+        "seccompProfile": {"type": "RuntimeDefault"},
+        **spec.get("securityContext", {}),
+    }
+    for one in spec["containers"]:
+        one["securityContext"] = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+    return made
 
 
 def make_disks(cluster: Cluster, count: int) -> None:
