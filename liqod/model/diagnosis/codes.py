@@ -33,7 +33,8 @@ _WORDS: Final = """
     NotGranted NotItsNetworks NotKept NotLedByLender NotLending NotLent NotLimited NotListening NotMoving
     NotMsgpack NotNeeded NotOffered NotReached NotReady NotReflected NotTLS NotTrusted NotWhole NotYours
     NothingAsked NothingHeld OfferExceeded OfferExpired OfferInvalid OfferPending OfferReceived OfferRefused
-    OfferWithdrawn Offered OffloadingAborted OffloadingBackOff OffloadingNotAdmitted OriginMismatch Orphaned
+    OfferWithdrawn Offered OffloadingAborted OffloadingBackOff OffloadingNotAdmitted OlderKubernetes
+    OriginMismatch Orphaned
     OtherClass OtherCluster OtherKey OtherRecords OtherRelease OutOfOrder OutOfSight OutsideHours
     OwnNetworksUnknown PacketLoss PacketsCross PairInUse PartlyResolved PatchContradicts PathMTUReduced
     PeerClockAhead PeerHasNone PeerInvalid PeerNotReady PeerSilent PeerTooOld PeerUnknown PeerUnreachable
