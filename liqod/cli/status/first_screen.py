@@ -40,12 +40,13 @@ from liqod.model.diagnosis.cluster import ClusterRecords
 from liqod.model.diagnosis.installation import Unread
 from liqod.model.diagnosis.problem import PROCESSES, WORKLOADS
 from liqod.model.diagnosis.processes import LEADERS
-from liqod.model.diagnosis.workloads import FullTenant, PendingPod, full_tenants, waiting_pod
+from liqod.model.diagnosis.workloads import AskingPod, FullTenant, PendingPod, UnplacedPod, full_tenants, waiting_pod
 from liqod.model.names import ENABLED_LABEL, INTERNAL_ADDRESS, REMOTE_CLUSTER_LABEL, TOKEN_ANNOTATION, WEBHOOK_PROBE
 from liqod.model.objects.meta import Object
 from liqod.model.records.network import NETWORK_LEASE
 from liqod.webhook.configuration import NAME as WEBHOOK
 from liqod.webhook.configuration import Configuration
+from liqod.webhook.placement import tolerates
 from liqod.webhook.review import ANSWERED
 
 T = TypeVar("T")
@@ -111,15 +112,16 @@ async def first_screen(session: Session, *, tries: bool = True, counts: bool = T
     screen: FirstScreen
     beside: list[Coroutine[Any, Any, Any]] = [
         of_records(),
-        within(WORKLOADS, "pods that wait", _pending(session)),
+        within(WORKLOADS, "pods that wait", side_by_side([_pending(session), _asking(session)])),
         within(WORKLOADS, "namespaces of tenants", _tenants(session)),
     ]
-    screen, pending, tenants = await side_by_side(beside)
+    screen, pods, tenants = await side_by_side(beside)
     now = screen.facts.read_at or datetime.now(UTC)
+    pending, asking = pods or (None, ())
     waiting = None if pending is None else [one for pod in pending if (one := waiting_pod(pod, now)) is not None]
     return attrs.evolve(
         screen,
-        facts=attrs.evolve(screen.facts, waiting=waiting, tenants=tenants),
+        facts=attrs.evolve(screen.facts, waiting=waiting, tenants=tenants, asking=asking),
         unread=(*bounded.unread, *trials.unread),
         untried=tuple(trials.unread),
     )
@@ -141,6 +143,26 @@ async def _pending(session: Session) -> list[PendingPod]:
     """Return pods on nodes that wait; the real nodes' among them are left out by the diagnosis."""
     fields = "status.phase=Pending,spec.nodeName!="
     return (await session.client.page(PODS, "", PendingPod, fields=fields, limit=PAGE)).items or []
+
+
+async def _asking(session: Session) -> list[AskingPod]:
+    """Return pods on no node that ask for virtual nodes, once the scheduler had a look at them."""
+    fields = "status.phase=Pending,spec.nodeName="
+    unplaced = (await session.client.page(PODS, "", UnplacedPod, fields=fields, limit=PAGE)).items or []
+    found = [pod for pod in unplaced if pod.asks and pod.words and not pod.metadata.deleting]
+    if not found:
+        return []
+    labels = f"{ENABLED_LABEL}=true"
+    enabled = {one.metadata.name for one in (await session.client.list(NAMESPACES, view=Object, labels=labels)).items}
+    return [
+        AskingPod(
+            key=pod.key,
+            enabled=pod.metadata.namespace in enabled,
+            tolerant=tolerates(list(pod.spec.tolerations or ())),
+            words=pod.words,
+        )
+        for pod in found
+    ]
 
 
 async def _tenants(session: Session) -> list[FullTenant]:

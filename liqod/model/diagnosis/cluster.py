@@ -17,7 +17,7 @@ from liqod.model.diagnosis.access import AccountFacts, NodeApiFacts, WebhookFact
 from liqod.model.diagnosis.installation import SKEW_WARNING
 from liqod.model.diagnosis.problem import DAEMON, PROCESSES, Problem, Severity
 from liqod.model.diagnosis.processes import ProcessFacts
-from liqod.model.diagnosis.workloads import FullTenant, WaitingPod
+from liqod.model.diagnosis.workloads import AskingPod, FullTenant, WaitingPod
 from liqod.model.ids import Key
 from liqod.model.names import DELETIONS_HELD, advertisement_name
 from liqod.model.objects.meta import Condition, find_condition
@@ -69,6 +69,7 @@ class ClusterRecords:
     agent: LeaderFacts | None = None
     gateways: Sequence[NetworkGateway] = ()
     waiting: Sequence[WaitingPod] | None = None
+    asking: Sequence[AskingPod] = ()
     tenants: Sequence[FullTenant] | None = None
     accounts: Sequence[AccountFacts] = ()
     webhook: WebhookFacts | None = None
@@ -171,6 +172,7 @@ def problems_of(facts: ClusterRecords, peer: str) -> list[Problem]:
         offloadings=(),
         processes=[one for one in facts.processes if one.role not in ("node", "names")],
         waiting=None,
+        asking=(),
         tenants=None,
         webhook=None,
         node_apis=(),
@@ -251,6 +253,7 @@ def _workloads(facts: ClusterRecords) -> Iterator[Problem]:
         for record in facts.virtual_nodes
     }
     yield from workloads.of_pods(facts.waiting or (), lenders)
+    yield from workloads.of_asking_pods(facts.asking)
     yield from workloads.of_tenants(facts.tenants or (), names)
 
 

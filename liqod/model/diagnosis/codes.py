@@ -38,7 +38,7 @@ _WORDS: Final = """
     OtherClass OtherCluster OtherKey OtherRecords OtherRelease OutOfOrder OutOfSight OutsideHours
     OwnNetworksUnknown PacketLoss PacketsCross PairInUse PartlyResolved PatchContradicts PathMTUReduced
     PeerClockAhead PeerHasNone PeerInvalid PeerNotReady PeerSilent PeerTooOld PeerUnknown PeerUnreachable
-    PeeringDisabled PodPathCut PodRefused PodSecurity PodWaiting PoliciesNotEnforced PoliciesUnknown
+    PeeringDisabled PodPathCut PodRefused PodSecurity PodUnplaced PodWaiting PoliciesNotEnforced PoliciesUnknown
     PolicyNotApplied PoolExhausted PortClosed PortTaken ProbesLost Probing ProvisioningFailed QuotaExceeded
     ReactorTime ReadinessGatesNotReady Reclaimed Reclaiming Reflecting RefusedByPeer RefusedByUser
     RelayApiUnauthorized RelayApiUnreachable RelayBadAnswer RelayBadRequest RelayBytes RelayDenied RelayForbidden

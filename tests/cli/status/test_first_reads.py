@@ -391,6 +391,30 @@ class TrialTests(ClusterCase):
         problems = json.loads(await self.liqodctl("status", "-o", "json"))["problems"]
         self.assertIn("ImageMissing", [one["code"] for one in problems])
 
+    async def test_pods_that_ask(self) -> None:
+        """A pod that asks for virtual nodes in a namespace that is not offloaded is named so, and no other."""
+        await manifests.ensure(self.client)
+        await self.client.create(NAMESPACES, {"metadata": {"name": "early"}})
+        no_node = {
+            "type": "PodScheduled",
+            "status": "False",
+            "reason": "Unschedulable",
+            "message": "0/2 nodes are available",
+        }
+        for name, labels in (("early-bird", {"liqo.io/type": "virtual-node"}), ("other", {"disk": "fast"})):
+            containers = [{"name": "web", "image": "web:1"}]
+            pod = {"metadata": {"name": name}, "spec": {"nodeSelector": labels, "containers": containers}}
+            await self.client.create(PODS, pod, "early")
+            status = {"phase": "Pending", "conditions": [no_node]}
+            await self.client.patch(PODS, name, {"status": status}, "early", subresource="status")
+        problems = json.loads(await self.liqodctl("status", "-o", "json"))["problems"]
+        found = [(one["code"], one["name"]) for one in problems if one["kind"] == "pod"]
+        self.assertEqual(found, [("NamespaceNotOffloaded", "early/early-bird")])
+        label = {"metadata": {"labels": {"liqo.io/enabled": "true"}}}
+        await self.client.patch(NAMESPACES, "early", label)
+        problems = json.loads(await self.liqodctl("status", "-o", "json"))["problems"]
+        self.assertEqual([one["code"] for one in problems if one["kind"] == "pod"], ["PodUnplaced"])
+
     async def test_no_lease_to_list(self) -> None:
         """A Lease without a process of ours, and one that was released, are no daemon."""
         await manifests.ensure(self.client)

@@ -37,7 +37,17 @@ from liqod.model.diagnosis.processes import (
     process_of,
     without_agent,
 )
-from liqod.model.diagnosis.workloads import FullTenant, PendingPod, WaitingPod, full_tenants, of_pods, waiting_pod
+from liqod.model.diagnosis.workloads import (
+    AskingPod,
+    FullTenant,
+    PendingPod,
+    UnplacedPod,
+    WaitingPod,
+    full_tenants,
+    of_asking_pods,
+    of_pods,
+    waiting_pod,
+)
 from liqod.model.ids import Key
 from liqod.model.objects.meta import Object
 from liqod.model.records.network import NetworkConfig, NetworkGateway, TunnelEndpoint
@@ -313,6 +323,37 @@ class WorkloadTests(SynchronousTestCase):
         (alone,) = of_pods(pods[:1], {"liqo-milan": "milan"})
         self.assertEqual(alone.cause, "it does not run, says milan: QuotaExceeded: cpu")
 
+    def test_who_asks(self) -> None:
+        """A pod asks for virtual nodes by a label that these alone have, or by its RuntimeClass alone."""
+        term = {"matchExpressions": [{"key": "liqo.io/type", "operator": "Exists"}]}
+        required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
+        for spec, asks in (
+            ({"nodeSelector": {"liqo.io/type": "virtual-node"}}, True),
+            ({"affinity": {"nodeAffinity": required}}, True),
+            ({"runtimeClassName": "liqo"}, True),
+            ({"nodeSelector": {"kubernetes.io/os": "linux", "liqo.iota/type": "x"}, "runtimeClassName": "kata"}, False),
+            ({"affinity": {"podAntiAffinity": {}}, "nodeSelector": None}, False),
+            ({}, False),
+        ):
+            self.assertEqual(msgspec.convert({"spec": spec}, UnplacedPod).asks, asks, spec)
+
+    def test_asking(self) -> None:
+        """Pods of one namespace that ask in vain are one problem: with the namespace, or the scheduler's words."""
+        pods = [asking(f"early-{number}", enabled=False, tolerant=False) for number in range(5)]
+        (found,) = of_asking_pods(pods)
+        self.assertEqual((found.code, found.kind, found.name), ("NamespaceNotOffloaded", "pod", "shop/early-0"))
+        self.assertEqual(
+            found.cause,
+            "5 pods (early-0, early-1, early-2 and 2 more) ask for virtual nodes, and the namespace shop is not "
+            "offloaded",
+        )
+        self.assertIn("liqodctl offload namespace shop", found.advice)
+        (lacks,) = of_asking_pods([asking("web", enabled=True, tolerant=False)])
+        (full,) = of_asking_pods([asking("web", enabled=True, tolerant=True)])
+        self.assertEqual({lacks.code, full.code}, {"PodUnplaced"})
+        self.assertIn("without the toleration", lacks.cause)
+        self.assertIn("0/2 nodes are available", full.cause)
+
     def test_hostile_words(self) -> None:
         """Words of a lender are bounded, and nothing in them is obeyed."""
         found = waiting_pod(pod(**container("ErrImagePull", "\x1b[31m" + "x" * 5000)), NOW)
@@ -441,6 +482,11 @@ def waits(code: str) -> list[WaitingPod]:
     return [WaitingPod(key=Key("shop", "web"), node="liqo-milan", code=code, words="no")]
 
 
+def asking(name: str, *, enabled: bool, tolerant: bool) -> AskingPod:
+    words = "0/2 nodes are available"
+    return AskingPod(key=Key("shop", name), enabled=enabled, tolerant=tolerant, words=words)
+
+
 LACKING = msgspec.convert({"status": {"lacking": "the program nft is missing"}}, NetworkGateway)
 CASES: dict[str, ClusterRecords] = {
     "StandbySilent": facts_of(processes=[process(), process(identity="two", silent=True)]),
@@ -461,6 +507,8 @@ CASES: dict[str, ClusterRecords] = {
     "QuotaExceeded": facts_of(waiting=waits("QuotaExceeded")),
     "PodRefused": facts_of(waiting=waits("PodRefused")),
     "PodWaiting": facts_of(waiting=waits("PodWaiting")),
+    "NamespaceNotOffloaded": facts_of(asking=[asking("web", enabled=False, tolerant=False)]),
+    "PodUnplaced": facts_of(asking=[asking("web", enabled=True, tolerant=True)]),
     "TenantFull": facts_of(tenants=[FullTenant("c2", ("bytes",))]),
     "PathMTUReduced": facts_of(networks=[config(1420, 1420)], tunnels=[tunnel(1300)]),
     "PeerClockAhead": facts_of(offers=[offer(900)]),
