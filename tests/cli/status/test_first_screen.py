@@ -393,6 +393,8 @@ class AccessTests(SynchronousTestCase):
             ({"has_token": False, "lacks": ("a", "b", "c", "d")}, ["TokenMissing", "RightsMissing"]),
             ({"exists": False, "has_token": False}, ["AccountMissing"]),
             ({"exists": False, "has_token": False, "is_bound": False, "lacks": ("a",)}, []),
+            ({"works": True, "has_token": False, "lacks": ("a",)}, ["RightsMissing"]),
+            ({"works": True, "exists": False, "has_token": False}, []),
         )
         for changes, codes in cases:
             found = list(of_account(attrs.evolve(ACCOUNT, **changes)))
