@@ -98,6 +98,11 @@ class ConvergeLoop(Controller[str]):
     async def converge(self) -> None:
         """Observe the records and the kernel, and make the second follow the first."""
 
+    @property
+    def undone(self) -> str:
+        """What something else on this host removes again and again, as a sentence; empty where nothing does."""
+        return ""
+
     def enqueue(self, key: str, after: float = 0.0) -> None:
         self._is_next_prompted = True
         super().enqueue(key, after)

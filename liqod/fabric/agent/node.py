@@ -20,6 +20,7 @@ from liqod.fabric.agent.kernel.model import DesiredNodeKernel, HostCommand
 from liqod.fabric.agent.kernel.plan import node_plan, node_removal, show
 from liqod.fabric.agent.kernel.vxlan import device_name
 from liqod.fabric.agent.node_view import node_desired, own_node
+from liqod.fabric.agent.undone import Losses, absent_of_node
 from liqod.flow.controller import Source, always, watch
 from liqod.flow.errors import ExpectedError
 from liqod.flow.observe import Gate
@@ -53,6 +54,11 @@ class NodeFabric(ConvergeLoop):
         """Opens when the kernel was configured by the records for the first time."""
         self.last_plan: tuple[HostCommand, ...] = ()
         self._clearness = Clearness(host.reactor)
+        self._losses = Losses()
+
+    @property
+    def undone(self) -> str:
+        return self._losses.sentence
 
     @property
     def converged(self) -> bool:
@@ -122,6 +128,8 @@ class NodeFabric(ConvergeLoop):
 
     async def _plan(self, desired: DesiredNodeKernel | None) -> tuple[HostCommand, ...]:
         observed = await observe_node(self._kernel, self._device)
+        missing = absent_of_node(desired, observed) if desired is not None else frozenset[str]()
+        self._losses.note(desired, missing)
         return node_plan(desired, observed) if desired is not None else node_removal(self._device, observed)
 
     async def _announce(self, name: str, nodes: list[Node], value: str) -> None:

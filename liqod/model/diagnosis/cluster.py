@@ -22,7 +22,7 @@ from liqod.model.ids import Key
 from liqod.model.names import DELETIONS_HELD, advertisement_name
 from liqod.model.objects.meta import Condition, find_condition
 from liqod.model.objects.node import Node
-from liqod.model.records.network import NetworkConfig, NetworkGateway, TunnelEndpoint
+from liqod.model.records.network import MUCH_LOSS, NetworkConfig, NetworkGateway, TunnelEndpoint
 from liqod.model.records.offer import RECLAIMED
 from liqod.model.records.offloading import NAME as OFFLOADING
 from liqod.model.records.offloading import NamespaceOffloading
@@ -379,6 +379,7 @@ def _network(peer: ForeignCluster, records: _Records) -> Iterator[Problem]:
         return
     if tunnel is not None:
         yield from _tunnel(peer, tunnel)
+        yield from _loss(peer, tunnel)
         yield from _path_mtu(peer, config, tunnel)
 
 
@@ -386,6 +387,7 @@ _TUNNEL_SEVERITIES: Mapping[tuple[str, str], Severity] = {
     ("Error", ""): "error",
     ("Connecting", "Probing"): "info",
     ("Connected", "FamilyCut"): "warning",
+    ("Connected", "SizesLost"): "warning",
 }
 """How bad phase and reason of a tunnel are; in the phase Error, with any reason."""
 
@@ -401,6 +403,13 @@ def _tunnel(peer: ForeignCluster, tunnel: TunnelEndpoint) -> Iterator[Problem]:
         return
     found = _about(peer, status.reason or "NotReady", status.message, severity, since=since, kind="tunnel")
     yield attrs.evolve(found, hop=hops.of_cut(status.cut))
+
+
+def _loss(peer: ForeignCluster, tunnel: TunnelEndpoint) -> Iterator[Problem]:
+    """Yield that many packets are lost on the way; where none comes back that is what is wrong."""
+    if tunnel.status.phase == "Connected" and tunnel.status.loss in MUCH_LOSS:
+        text = f"of the packets to the peer's gateway {tunnel.status.loss} are lost"
+        yield attrs.evolve(_about(peer, "PacketLoss", text, "warning", kind="tunnel"), hop=hops.GATEWAY)
 
 
 def _path_mtu(peer: ForeignCluster, config: NetworkConfig | None, tunnel: TunnelEndpoint) -> Iterator[Problem]:

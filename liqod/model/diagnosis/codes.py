@@ -24,7 +24,7 @@ _WORDS: Final = """
     LenderAnswers LenderReady LenderUnknown LenderUnreachable LimitReached Limited LimitsShown LocalRouteMissing
     ManagedElsewhere MissingAtHome NameNotYours NameReserved NameTaken NamesMissing NamesNotAnswered NamesSilent
     NamespaceCreated NamespaceNotOffloaded NamespacePending NamespaceTaken NamespaceTerminating NamespacesWaiting
-    NearlyFull NegativeAmount NetworkDown NetworkFailing NetworkReady NoAddress NoAnswer NoCertificate
+    NearlyFull NegativeAmount NetworkDown NetworkFailing NetworkReady NetworkUndone NoAddress NoAnswer NoCertificate
     NoClusterSelected NoCommonMinor NoCommonProtocol NoCommonWay NoDaemon NoExternalAddress NoHandshake NoNamePort
     NoNameService NoNamespaces NoNetworkAgent NoOffer NoPodNetwork NoPodYet NoRoom NoService NoSession NoStreams
     NoTunnel NoTunnelToHome NodeAPIUnreachable NodeLost NodeMissing NodeNameTaken NodeRefused NodeWithoutStorage

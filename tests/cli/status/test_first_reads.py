@@ -373,7 +373,7 @@ class TrialTests(ClusterCase):
         self.assertEqual([one.code for one in of_account(gone)], ["AccountMissing"])
 
     async def test_account_of_one_that_works(self) -> None:
-        """A daemon that renews its lease, and whose rights were taken, is told of, when things are tried."""
+        """A daemon that renews its lease, and whose rights were taken, is named, when things are tried."""
         await self.liqodctl("install")
         renewed = rfc3339_micro(datetime.now(UTC))
         spec = {"holderIdentity": "one", "leaseDurationSeconds": 60, "renewTime": renewed}

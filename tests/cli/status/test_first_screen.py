@@ -21,6 +21,7 @@ from liqod.cli.status.peers import status_rows
 from liqod.cli.status.reasons import reasons
 from liqod.cli.status.status import PROBLEMS, daemon_line, show_problems
 from liqod.cli.web.view import Snapshot, overview
+from liqod.fabric.agent.tunnel_status import loss_range
 from liqod.kube.errors import ServerError
 from liqod.model.diagnosis.access import AccountFacts, NodeApiFacts, WebhookFacts, of_account, of_node_apis, of_webhook
 from liqod.model.diagnosis.cluster import ClusterRecords, LeaderFacts, diagnose, problems_of
@@ -434,10 +435,9 @@ class AccessTests(SynchronousTestCase):
             self.assertEqual(_of_proxy(ServerError(code, "", text)), wanted)
 
 
-def tunnel(mtu: int) -> TunnelEndpoint:
-    return msgspec.convert(
-        {"metadata": {"name": "c2"}, "status": {"phase": "Connected", "pathMTU": mtu}}, TunnelEndpoint
-    )
+def tunnel(mtu: int = 0, **status: str) -> TunnelEndpoint:
+    body = {"metadata": {"name": "c2"}, "status": {"phase": "Connected", "pathMTU": mtu, **status}}
+    return msgspec.convert(body, TunnelEndpoint)
 
 
 def config(local: int, remote: int) -> NetworkConfig:
@@ -465,6 +465,19 @@ class PeerTests(SynchronousTestCase):
         ):
             facts = ClusterRecords(leader=LEADS, peers=[peer()], networks=[config(*ends)], tunnels=[tunnel(measured)])
             self.assertEqual([one.code for one in diagnose(facts)], ["PathMTUReduced"] * wrong, (ends, measured))
+
+    def test_loss(self) -> None:
+        """A tunnel that loses more than a tenth, as far as anything comes back."""
+        for loss, phase, wrong in (
+            (loss_range(0.0), "Connected", False),
+            (loss_range(0.1), "Connected", False),
+            (loss_range(0.2), "Connected", True),
+            (loss_range(0.8), "Connected", True),
+            (loss_range(0.8), "Connecting", False),
+            ("", "Connected", False),
+        ):
+            facts = ClusterRecords(leader=LEADS, peers=[peer()], tunnels=[tunnel(phase=phase, loss=loss)])
+            self.assertEqual([one.code for one in diagnose(facts)], ["PacketLoss"] * wrong, (loss, phase))
 
     def test_clock(self) -> None:
         """An offer that was begun after it came is of a clock that is ahead."""
@@ -513,6 +526,9 @@ CASES: dict[str, ClusterRecords] = {
     "PodUnplaced": facts_of(asking=[asking("web", enabled=True, tolerant=True)]),
     "TenantFull": facts_of(tenants=[FullTenant("c2", ("bytes",))]),
     "PathMTUReduced": facts_of(networks=[config(1420, 1420)], tunnels=[tunnel(1300)]),
+    "PacketLoss": facts_of(tunnels=[tunnel(loss="under 50 %")]),
+    "SizesLost": facts_of(tunnels=[tunnel(reason="SizesLost", message="packets of 1420 bytes")]),
+    "NetworkUndone": facts_of(processes=[unable("NetworkUndone", "works")]),
     "PeerClockAhead": facts_of(offers=[offer(900)]),
 }
 """Records of a cluster with which one thing is wrong, by its code."""
@@ -557,7 +573,7 @@ class EveryCodeTests(SynchronousTestCase):
         """What is about one peer stands in its row and its explanation; what is about a pod or a process does not."""
         for code, facts in CASES.items():
             (row,) = status_rows(facts, {})
-            about = code in ("PathMTUReduced", "PeerClockAhead")
+            about = code in ("PacketLoss", "PathMTUReduced", "PeerClockAhead", "SizesLost")
             self.assertEqual(code in row["why"], about, code)
             self.assertEqual(row["state"], "Ready,degraded" if about else "Ready", code)
             if about:
