@@ -407,8 +407,9 @@ def _tunnel(peer: ForeignCluster, tunnel: TunnelEndpoint) -> Iterator[Problem]:
 
 def _loss(peer: ForeignCluster, tunnel: TunnelEndpoint) -> Iterator[Problem]:
     """Yield that many packets are lost on the way; where none comes back that is what is wrong."""
-    if tunnel.status.phase == "Connected" and tunnel.status.loss in MUCH_LOSS:
-        text = f"of the packets to the peer's gateway {tunnel.status.loss} are lost"
+    loss = MUCH_LOSS.get(tunnel.status.loss)
+    if tunnel.status.phase == "Connected" and loss is not None:
+        text = f"{loss} of the packets to the peer's gateway are lost"
         yield attrs.evolve(_about(peer, "PacketLoss", text, "warning", kind="tunnel"), hop=hops.GATEWAY)
 
 
