@@ -177,6 +177,7 @@ class GatewayAgent(MultiService):
         await self._observe()
         self.losses.note(wanted, absent(wanted, self._observed))
         await self._apply(plan(wanted, self._observed, self._reactor.seconds()), "changing the network")
+        self.losses.made(wanted)
         if self.last_plan:
             await self._observe()
             if any(link.next_key for link in wanted.links):

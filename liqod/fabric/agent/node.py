@@ -95,6 +95,8 @@ class NodeFabric(ConvergeLoop):
             self._log.info("changing the network of this node: {count} steps", count=len(self.last_plan))
             self._log.debug("the network's plan:\n{plan}", plan=show(self.last_plan))
             await apply(self._kernel, self.last_plan)
+        if is_observed:
+            self._losses.made(desired)
         name = own_node(self._nodes.items(), self._settings.node, self._address)
         if not name:
             self.summary = (

@@ -58,9 +58,18 @@ class Losses:
         self._times: dict[str, int] = {}
 
     def note(self, wanted: object, missing: frozenset[str]) -> None:
-        """Note what a pass found missing before it made ``wanted``; of what was not wanted before nothing was lost."""
-        if wanted == self._made:
+        """Note what a pass found missing before it makes ``wanted``.
+
+        Of what the pass before did not want, or could not make, nothing was lost.
+        """
+        if self._made is None:
+            self._times = {}
+        elif wanted == self._made:
             self._times = {one: self._times.get(one, 0) + 1 for one in missing}
+        self._made = None
+
+    def made(self, wanted: object) -> None:
+        """Note that a pass made what it wanted."""
         self._made = wanted
 
     @property

@@ -47,15 +47,33 @@ class AbsentTests(SynchronousTestCase):
 class LossesTests(SynchronousTestCase):
     """What is lost again and again."""
 
+    def passes(self, losses: Losses, wanted: str, missing: str, *, fails: bool = False) -> None:
+        losses.note(wanted, frozenset(missing.split()))
+        if not fails:
+            losses.made(wanted)
+
     def test_again_and_again(self) -> None:
         """What is missing in each of some passes that want the same is named, and no more once a pass found it."""
         losses = Losses()
         for wanted in ("one", *["two"] * TIMES):
-            losses.note(wanted, frozenset({"routes"}))
+            self.passes(losses, wanted, "routes")
             self.assertEqual(losses.sentence, "", "what is wanted for the first time was not lost")
-        losses.note("two", frozenset({"routes"}))
+        self.passes(losses, "two", "routes")
         self.assertIn("something on this host removes routes again and again", losses.sentence)
-        losses.note("three", frozenset({"routes", "rules"}))
+        self.passes(losses, "three", "routes rules")
         self.assertIn("routes", losses.sentence, "a change of what is wanted proves nothing")
-        losses.note("three", frozenset())
+        self.passes(losses, "three", "")
         self.assertEqual(losses.sentence, "")
+
+    def test_what_cannot_be_made(self) -> None:
+        """What a pass failed to make was not removed by anybody."""
+        losses = Losses()
+        for _ in range(3 * TIMES):
+            self.passes(losses, "one", "rules", fails=True)
+            self.assertEqual(losses.sentence, "")
+        for _ in range(TIMES + 1):
+            self.passes(losses, "one", "rules")
+        self.assertIn("rules", losses.sentence)
+        self.passes(losses, "one", "rules", fails=True)
+        self.passes(losses, "one", "rules", fails=True)
+        self.assertEqual(losses.sentence, "", "now it is another thing that is wrong")
