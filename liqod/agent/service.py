@@ -53,7 +53,7 @@ from liqod.agent.state import (
     unmet,
     unready,
 )
-from liqod.agent.wiring import Features, ReadinessCondition, plain_failure
+from liqod.agent.wiring import Features, ReadinessCondition, network_failures
 from liqod.audit.events import AuditEvent
 from liqod.audit.log import AuditLog
 from liqod.config.schema import Settings
@@ -315,7 +315,7 @@ class Agent(Service):
         if self.features is not None:
             found = self.features.failures()
         elif isinstance(self.node, NodeFabric | RecordedFabric):
-            found = [Unmet("NetworkFailing", plain_failure(text)) for text in self.node.failing.values()]
+            found = network_failures(self.node)
         before, self._failing = self._failing, frozenset(one.code for one in found)
         return [one for one in found if one.code in before]
 

@@ -38,6 +38,7 @@ from liqod.agent.making import (
 from liqod.agent.processes import runs
 from liqod.discovery.domains import DomainSearch, make_resolver
 from liqod.discovery.service import Announcement, Discovery
+from liqod.fabric.agent.converge import ConvergeLoop
 from liqod.kube.resources import SEARCHDOMAINS
 from liqod.model.diagnosis.installation import Unmet
 from liqod.model.ids import ClusterID, Fingerprint
@@ -58,6 +59,12 @@ def plain_failure(text: str) -> str:
     """Return the sentence of a controller's failure, without the name of the exception."""
     name, _, sentence = text.partition(": ")
     return sentence if sentence and name.isidentifier() else text
+
+
+def network_failures(loop: ConvergeLoop) -> list[Unmet]:
+    """Return why the network of a host is not as it should be, or does not stay so."""
+    found = [Unmet("NetworkFailing", plain_failure(text)) for text in loop.failing.values()]
+    return [*found, Unmet("NetworkUndone", loop.undone)] if loop.undone else found
 
 
 @attrs.frozen
@@ -225,9 +232,7 @@ class Features:
 
     def failures(self) -> list[Unmet]:
         """Return what fails without keeping this daemon from being ready."""
-        if self.fabric is None or not self.fabric.failing:
-            return []
-        return [Unmet("NetworkFailing", plain_failure(text)) for text in self.fabric.failing.values()]
+        return network_failures(self.fabric) if self.fabric is not None else []
 
     def requirements(self) -> Iterator[ReadinessCondition]:
         """Yield the conditions of readiness."""

@@ -157,6 +157,10 @@ class Fabric(ConvergeLoop):
             await self._statuses.write(desired.links, report)
         self._control.exports.user.network_changed()
 
+    @property
+    def undone(self) -> str:
+        return self._local.losses.sentence if self._local is not None else ""
+
     async def _leave_host(self) -> None:
         # A host may be without tunnels because it has nothing to make one with; then nothing of ours is there either.
         if self._local is None:

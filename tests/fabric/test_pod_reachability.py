@@ -14,10 +14,10 @@ from twisted.internet import task
 from twisted.trial.unittest import SynchronousTestCase, TestCase
 
 from liqod.fabric.agent.kernel.host_facts import tunnel_mtu, uplink_mtu
-from liqod.fabric.agent.probing.ping import Pinger, checksum, icmp6_filter
+from liqod.fabric.agent.probing.ping import Pinger, checksum, echo_request, icmp6_filter, padding
 from liqod.fabric.control.cluster_facts import node_addresses, pod_addresses
 from liqod.fabric.control.probe_targets import pod_target, pod_targets
-from liqod.fabric.state.report import DEAD_AFTER, Cut, PodPath, find_cut
+from liqod.fabric.state.report import DEAD_AFTER, NARROW_AFTER, Cut, PodPath, find_cut, find_narrow
 from liqod.model.objects.meta import ObjectMeta
 from liqod.model.objects.node import Node, NodeAddress, NodeSpec, NodeStatus
 from liqod.model.objects.pod import Pod, PodAddress, PodSpec, PodStatus
@@ -48,19 +48,29 @@ class PingerTests(TestCase):
     """Echo requests to this very host."""
 
     async def test_replies_of_both_ip_versions_are_received(self) -> None:
-        """Addresses of either version that answer are noticed, and one that does not answer is not."""
+        """Addresses of either version that answer are noticed, large packets too, and one that does not is not."""
         require("" if not os.geteuid() and has_six() else "raw sockets need root, and this host has to have IPv6")
         pinger = Pinger(reactor)
         self.addCleanup(pinger.close)
-        pinger.set_targets({("us", 4): "127.0.0.1", ("us", 6): "::1", ("nobody", 4): "192.0.2.1"})
+        pinger.set_targets({("us", 4): "127.0.0.1", ("us", 6): "::1", ("nobody", 4): "192.0.2.1"}, {"us": 1421})
         pinger.open(["127.0.0.1", "::1"])
         pinger.open(["127.0.0.1", "::1"])
         for _ in range(300):
             await task.deferLater(reactor, 0.1)
-            if all(path.answered_at is not None for (name, _), path in pinger.paths.items() if name == "us"):
+            ours = [path for (name, _), path in pinger.paths.items() if name == "us"]
+            if all(path.answered_at is not None and path.size and path.large_since is None for path in ours):
                 break
         answered_at = {way: path.answered_at is not None for way, path in pinger.paths.items()}
         self.assertEqual(answered_at, {("us", 4): True, ("us", 6): True, ("nobody", 4): False})
+        self.assertEqual([(path.size, path.large_since) for path in ours], [(1421, None)] * 2)
+
+    def test_sizes_of_packets(self) -> None:
+        """A request has an even number of bytes, as many as were asked for or one less, with all headers."""
+        for version, header in ((4, 20), (6, 40)):
+            for size in (576, 1420, 1421):
+                data = bytes(16 + padding(version, size))
+                self.assertEqual(header + len(echo_request(version, 1, data)), size - size % 2)
+            self.assertEqual(padding(version, 0), 0)
 
     def test_the_icmpv6_filter_passes_one_type(self) -> None:
         """All types of ICMPv6 but one are kept away (a bit for each, by words of 32)."""
@@ -131,6 +141,21 @@ class PodTargetTests(SynchronousTestCase):
         path = PodPath("10.64.0.5", 0.0, 100.0)
         self.assertFalse(path.is_silent(100.0 + DEAD_AFTER - 1))
         self.assertTrue(path.is_silent(100.0 + DEAD_AFTER))
+
+    def test_small_packets_alone(self) -> None:
+        """A path is narrow while small packets come back and large ones have not for long; a silent one is not."""
+        now = 100.0
+        begun = now - NARROW_AFTER
+        narrow = PodPath("10.64.0.5", 0.0, now, size=1420, large_since=begun)
+        self.assertTrue(narrow.is_narrow(now))
+        self.assertIn("packets of 1420 bytes", find_narrow([narrow], now))
+        for other in (
+            PodPath("10.64.0.5", 0.0, now),
+            PodPath("10.64.0.5", 0.0, now, size=1420, large_since=begun + 1),
+            PodPath("10.64.0.5", 0.0, now - DEAD_AFTER, size=1420, large_since=begun),
+            PodPath("10.64.0.5", 0.0, size=1420, large_since=begun),
+        ):
+            self.assertEqual(find_narrow([other], now), "")
 
     def test_checksum(self) -> None:
         """A packet with its checksum sums up to zero."""

@@ -165,6 +165,19 @@ class TableTests(SynchronousTestCase):
         other = [evolve(one, cause="another") for one in thirty()]
         self.assertEqual({row.verdict for row in verdicts.read_rows(plain, other)}, {"waiting"})
 
+    def test_page(self) -> None:
+        """The page has each set-up once, its newest result with its commit, and what the screen said of it."""
+        before = [Row(setup=one) for one in thirty()]
+        first = [evolve(before[0], verdict="neither", screen=BROKEN.splitlines()), *before[1:]]
+        later = [evolve(before[0], verdict="both", screen=BROKEN.splitlines()), *before[1:]]
+        text = verdicts.page(verdicts.newest([("", before), ("old-one", first), ("new-one", later), ("none", before)]))
+        rows = [line for line in text.splitlines() if re.match(r"\| \d", line)]
+        self.assertEqual(len(rows), len(thirty()))
+        self.assertIn("peer milan: Unreachable", rows[0])
+        self.assertTrue(rows[0].endswith("| new-one |"), rows[0])
+        self.assertTrue(rows[1].endswith("| not run |  |  |  |  |"), rows[1])
+        self.assertEqual({len(re.findall(r"(?<!\\)\|", line)) for line in rows}, {10})
+
     def test_healed(self) -> None:
         """Why something did not heal stands beside what was known of it before."""
         row = verdicts.healed(Row(setup=setup(1), verdict="both", note="late"), "no tunnel")

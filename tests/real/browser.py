@@ -34,6 +34,7 @@ from tests.real.path import eventually, node_ready
 TURIN: Final = "turin"
 STEPS: Final = "return [...document.querySelectorAll('#next li')].map(one => one.innerText)"
 ROWS: Final = "return [...document.querySelectorAll('#peers tbody tr')].map(one => one.innerText)"
+NEXT: Final = "return document.getElementById('next').innerText"
 WITHIN: Final = 240.0
 """Seconds until a fault is on the page: a closed port is noticed after missed pings."""
 
@@ -82,6 +83,8 @@ class PageTests(SynchronousTestCase):
             yield
             self.assertEqual(self.browser.complaints(), [])
         finally:
+            # A page whose server has ended would go on to ask it, and complain, while the next one is opened.
+            self.browser.open("about:blank")
             serving.terminate()
             serving.communicate(timeout=30)
 
@@ -128,6 +131,9 @@ class PageTests(SynchronousTestCase):
             shown = self.browser.run("return document.getElementById('live').innerText")
             self.assertIn("No peers yet", shown)
             self.assertEqual(self.browser.run(ROWS), [])
+            self.until(
+                "nothing is wrong", lambda: "Nothing is wrong" in self.browser.run("return document.body.innerText")
+            )
             self.picture("web-empty")
 
     def test_2_healthy(self) -> None:
@@ -139,7 +145,7 @@ class PageTests(SynchronousTestCase):
             for name in (MILAN, TURIN):
                 self.until(f"{name} is in order", partial(self.shows, name, "in order"))
                 self.until(f"there is a tunnel to {name}", partial(self.shows, name, "round trip"))
-            self.assertIn("Nothing is wrong", self.browser.run("return document.getElementById('next').innerText"))
+            self.until("nothing is wrong", lambda: "Nothing is wrong" in self.browser.run(NEXT))
             self.picture("web-healthy")
 
     def test_3_a_peer_is_down(self) -> None:

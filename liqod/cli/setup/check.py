@@ -48,7 +48,7 @@ from liqod.model.diagnosis.access import WebhookFacts
 from liqod.model.diagnosis.cluster import ClusterRecords
 from liqod.model.diagnosis.examination import Evidence
 from liqod.model.diagnosis.installation import ClockFacts
-from liqod.model.diagnosis.kubernetes_release import gaps
+from liqod.model.diagnosis.kubernetes_release import KUBERNETES, gaps
 from liqod.model.diagnosis.problem import DAEMON, PROCESSES
 from liqod.model.host_port import join_address
 from liqod.model.objects.meta import Object
@@ -61,8 +61,6 @@ Part = Callable[[Session], AsyncIterator[Finding]]
 
 MINIMUM = (1, 30)
 """The oldest release of Kubernetes that has all that the daemon needs (ValidatingAdmissionPolicy v1)."""
-RELEASE = "Kubernetes"
-"""The group of what the release of Kubernetes lacks."""
 RIGHTS = "Rights"
 """The group of what the user, or the daemon's account, may not do."""
 WEBHOOKS = "Webhook"
@@ -189,7 +187,7 @@ async def _version(session: Session) -> AsyncIterator[Finding]:
     else:
         yield good("API server", shown)
         for gap in gaps((major, minor)):
-            yield warning(RELEASE, f"{shown} {gap.text}", gap.advice)
+            yield warning(KUBERNETES, f"{shown} {gap.text}", gap.advice, "OlderKubernetes")
 
 
 async def _rights(session: Session) -> AsyncIterator[Finding]:

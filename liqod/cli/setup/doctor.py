@@ -33,6 +33,7 @@ from liqod.model.diagnosis.cluster import ClusterRecords
 from liqod.model.diagnosis.consistency import CONTRADICTIONS, NETWORKS, ORPHANS, QUOTAS, QuotaFacts
 from liqod.model.diagnosis.examination import Evidence, examine
 from liqod.model.diagnosis.installation import CLOCK, CRDS, EXPIRES_SOON, KEYS, ClockFacts, SecretFacts, Unread
+from liqod.model.diagnosis.kubernetes_release import KUBERNETES
 from liqod.model.diagnosis.problem import DAEMON, PEERINGS, PROCESSES, WORKLOADS
 from liqod.model.names import REMOTE_CLUSTER_LABEL
 from liqod.model.objects import quantity
@@ -84,6 +85,7 @@ TOPICS: Final = (
     KEYS,
     CLOCK,
     CRDS,
+    KUBERNETES,
 )
 """The order in which they are shown."""
 
@@ -120,6 +122,7 @@ async def _evidence(session: Session, fixed: list[Finding] | None) -> Evidence:
         secrets=await read(KEYS, _secrets(session, fixed)),
         clock=await read(CLOCK, _clock(session)),
         definitions=await read(CRDS, definitions(session)),
+        kubernetes=await read(KUBERNETES, session.client.version.get()),
         now=datetime.now(UTC),
         unread=unread,
     )

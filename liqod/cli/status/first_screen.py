@@ -40,12 +40,13 @@ from liqod.model.diagnosis.cluster import ClusterRecords
 from liqod.model.diagnosis.installation import Unread
 from liqod.model.diagnosis.problem import PROCESSES, WORKLOADS
 from liqod.model.diagnosis.processes import LEADERS
-from liqod.model.diagnosis.workloads import FullTenant, PendingPod, full_tenants, waiting_pod
+from liqod.model.diagnosis.workloads import AskingPod, FullTenant, PendingPod, UnplacedPod, full_tenants, waiting_pod
 from liqod.model.names import ENABLED_LABEL, INTERNAL_ADDRESS, REMOTE_CLUSTER_LABEL, TOKEN_ANNOTATION, WEBHOOK_PROBE
 from liqod.model.objects.meta import Object
 from liqod.model.records.network import NETWORK_LEASE
 from liqod.webhook.configuration import NAME as WEBHOOK
 from liqod.webhook.configuration import Configuration
+from liqod.webhook.placement import tolerates
 from liqod.webhook.review import ANSWERED
 
 T = TypeVar("T")
@@ -75,7 +76,9 @@ class FirstScreen:
 
     def with_trials_of(self, before: FirstScreen) -> FirstScreen:
         """Return the same with what another one has tried, or could not try."""
-        tried = attrs.evolve(self.facts, webhook=before.facts.webhook, node_apis=before.facts.node_apis)
+        facts, known = self.facts, before.facts
+        accounts = facts.accounts or [one for one in known.accounts if one.works]
+        tried = attrs.evolve(facts, webhook=known.webhook, node_apis=known.node_apis, accounts=accounts)
         unread = (*(one for one in self.unread if one not in self.untried), *before.untried)
         return attrs.evolve(self, facts=tried, unread=unread, untried=before.untried)
 
@@ -83,8 +86,9 @@ class FirstScreen:
 async def first_screen(session: Session, *, tries: bool = True, counts: bool = True) -> FirstScreen:
     """Read what the first screen takes; what the API server does not give in time is named in ``unread``.
 
-    ``tries``: the API server is asked whether it gets through to the daemon; nothing is stored by that. ``counts``:
-    pods are counted. Raises KubeError where nothing can be read, or the user may not.
+    ``tries``: the API server is asked whether it gets through to the daemon, and what the account of one that works
+    may do; nothing is stored by that. ``counts``: pods are counted. Raises KubeError where nothing can be read, or the
+    user may not.
     """
     bounded, trials = BoundedReading(session), BoundedReading(session)
 
@@ -99,7 +103,7 @@ async def first_screen(session: Session, *, tries: bool = True, counts: bool = T
         is_quick = bounded.passed < QUICK
         is_led = tries and facts.leader is not None and facts.leader.alive
         reading: list[Coroutine[Any, Any, Any]] = [
-            within(PROCESSES, "the daemon's account", _accounts(session, facts)),
+            within(PROCESSES, "the daemon's account", _accounts(session, facts, working=is_led)),
             within(PROCESSES, "the webhook", _webhook(session, facts) if is_led else _nothing(), trials),
             within(PROCESSES, "nodes", _node_apis(session, facts, is_quick=is_quick) if is_led else _nothing(), trials),
             within(WORKLOADS, "the number of pods", pods_by_node(session, facts) if counts else _nothing()),
@@ -111,15 +115,16 @@ async def first_screen(session: Session, *, tries: bool = True, counts: bool = T
     screen: FirstScreen
     beside: list[Coroutine[Any, Any, Any]] = [
         of_records(),
-        within(WORKLOADS, "pods that wait", _pending(session)),
+        within(WORKLOADS, "pods that wait", side_by_side([_pending(session), _asking(session)])),
         within(WORKLOADS, "namespaces of tenants", _tenants(session)),
     ]
-    screen, pending, tenants = await side_by_side(beside)
+    screen, pods, tenants = await side_by_side(beside)
     now = screen.facts.read_at or datetime.now(UTC)
+    pending, asking = pods or (None, ())
     waiting = None if pending is None else [one for pod in pending if (one := waiting_pod(pod, now)) is not None]
     return attrs.evolve(
         screen,
-        facts=attrs.evolve(screen.facts, waiting=waiting, tenants=tenants),
+        facts=attrs.evolve(screen.facts, waiting=waiting, tenants=tenants, asking=asking),
         unread=(*bounded.unread, *trials.unread),
         untried=tuple(trials.unread),
     )
@@ -143,6 +148,26 @@ async def _pending(session: Session) -> list[PendingPod]:
     return (await session.client.page(PODS, "", PendingPod, fields=fields, limit=PAGE)).items or []
 
 
+async def _asking(session: Session) -> list[AskingPod]:
+    """Return pods on no node that ask for virtual nodes, once the scheduler had a look at them."""
+    fields = "status.phase=Pending,spec.nodeName="
+    unplaced = (await session.client.page(PODS, "", UnplacedPod, fields=fields, limit=PAGE)).items or []
+    found = [pod for pod in unplaced if pod.asks and pod.words and not pod.metadata.deleting]
+    if not found:
+        return []
+    labels = f"{ENABLED_LABEL}=true"
+    enabled = {one.metadata.name for one in (await session.client.list(NAMESPACES, view=Object, labels=labels)).items}
+    return [
+        AskingPod(
+            key=pod.key,
+            enabled=pod.metadata.namespace in enabled,
+            tolerant=tolerates(list(pod.spec.tolerations or ())),
+            words=pod.words,
+        )
+        for pod in found
+    ]
+
+
 async def _tenants(session: Session) -> list[FullTenant]:
     return full_tenants((await session.client.list(NAMESPACES, view=Object, labels=REMOTE_CLUSTER_LABEL)).items)
 
@@ -150,21 +175,22 @@ async def _tenants(session: Session) -> list[FullTenant]:
 # What may keep the daemon from its work, where it does none
 
 
-async def _accounts(session: Session, facts: ClusterRecords) -> list[AccountFacts]:
-    """Return the accounts of processes that do not run; of those that do nothing has to be said."""
+async def _accounts(session: Session, facts: ClusterRecords, *, working: bool) -> list[AccountFacts]:
+    """Return the accounts of processes that do not run, and with ``working`` that of the daemon that leads."""
     namespace = session.settings.kubernetes.namespace
-    found = []
-    if facts.knows_leader and (facts.leader is None or not facts.leader.alive):
+    asking = []
+    leads = facts.leader is not None and facts.leader.alive
+    if facts.knows_leader and (working or not leads):
         rights = [Right("get", LEASES, name=LEASE, namespace=namespace), Right("list", FOREIGNCLUSTERS)]
         role = next((one.role for one in facts.processes if one.role in LEADERS), "all")
-        found.append(await _account(session, ACCOUNT, role, rights))
-    if facts.agent is not None and not facts.agent.alive:
+        asking.append(_account(session, ACCOUNT, role, rights, works=leads))
+    if facts.agent is not None and (working or not facts.agent.alive):
         rights = [Right("get", LEASES, name=NETWORK_LEASE, namespace=namespace), Right("list", TUNNELENDPOINTS)]
-        found.append(await _account(session, NETWORK_ACCOUNT, "network", rights))
-    return found
+        asking.append(_account(session, NETWORK_ACCOUNT, "network", rights, works=facts.agent.alive))
+    return await side_by_side(asking)
 
 
-async def _account(session: Session, name: str, role: str, rights: list[Right]) -> AccountFacts:
+async def _account(session: Session, name: str, role: str, rights: list[Right], *, works: bool) -> AccountFacts:
     namespace = session.settings.kubernetes.namespace
     user = f"system:serviceaccount:{namespace}:{name}"
     groups = ["system:serviceaccounts", f"system:serviceaccounts:{namespace}", "system:authenticated"]
@@ -180,6 +206,7 @@ async def _account(session: Session, name: str, role: str, rights: list[Right]) 
         has_token=has_token,
         is_bound=is_bound,
         lacks=tuple(str(right) for right, allowed in zip(rights, may, strict=True) if not allowed),
+        works=works,
         liqodctl=liqodctl_as(role),
     )
 

@@ -31,10 +31,9 @@ from liqod.cli.status.whoami import ClusterIdentity, own_cluster
 from liqod.kube.resources import FOREIGNCLUSTERS
 from liqod.model.diagnosis.cluster import ClusterRecords, diagnose, problems_of, strangers
 from liqod.model.diagnosis.installation import unread_problems
-from liqod.model.diagnosis.kubernetes_release import gaps, release_of
+from liqod.model.diagnosis.kubernetes_release import gaps, lender_versions, release_of
 from liqod.model.diagnosis.problem import Problem
 from liqod.model.diagnosis.processes import LEADERS
-from liqod.model.names import REMOTE_CLUSTER_LABEL
 from liqod.model.objects.node import Node
 from liqod.model.records.views import ForeignCluster
 
@@ -167,8 +166,7 @@ def as_row(problem: Problem) -> dict[str, Any]:
 
 def lacks(nodes: Sequence[Node], peer: str) -> list[str]:
     """Return what the release of Kubernetes of a lender lacks, by the virtual nodes that stand for it. Pure."""
-    own = (node for node in nodes if node.metadata.labels.get(REMOTE_CLUSTER_LABEL) == peer)
-    versions = sorted({node.status.node_info.kubelet_version for node in own})
+    versions = sorted({version for _, version in lender_versions(nodes, peer)})
     return [f"{one} {gap.text}" for one in versions for gap in gaps(release_of(one), at_lender=True)]
 
 

@@ -12,7 +12,6 @@ from twisted.internet.interfaces import IReactorTime
 
 from liqod.config.schema import Settings
 from liqod.fabric.agent.kernel.host import Kernel
-from liqod.fabric.agent.kernel.model import HostCommand
 from liqod.fabric.agent.kernel.preflight import Means
 from liqod.flow.clocks import Reactor, WallClock, utc_now
 from liqod.flow.controller import After, Controller, ReconcileMetrics
@@ -27,12 +26,6 @@ CLEAR_HOLD: Final = 60.0
 Passes go on every PERIOD, by records alone. An observation is a handful of programs, most of what a host without
 tunnels takes at rest; all that it could find is what somebody else makes there under our names.
 """
-REPEATED: Final = 5
-"""After so many passes that change the same, one after the other, the log says that the host does not stay as made."""
-DOES_NOT_STAY: Final = (
-    "the network of this host does not stay as it was made, and is made again each time: another program changes it, "
-    "or shows it in another way than it is written"
-)
 HOST: Final = "host"
 """The one key of the loop."""
 
@@ -89,20 +82,6 @@ class Clearness:
         self._since = None
 
 
-class Repetition:
-    """Whether a host comes to need the same changes again and again: a plan that does not converge."""
-
-    def __init__(self) -> None:
-        self._steps: tuple[HostCommand, ...] = ()
-        self._times = 0
-
-    def note(self, steps: tuple[HostCommand, ...]) -> bool:
-        """Note what a pass changes; returns whether it is the same for the REPEATED-th time in a row, and only then."""
-        self._times = self._times + 1 if steps and steps == self._steps else int(bool(steps))
-        self._steps = steps
-        return self._times == REPEATED
-
-
 class ConvergeLoop(Controller[str]):
     """One pass at a time: when a source enqueues ``HOST``, every PERIOD, and after a back-off where one failed.
 
@@ -118,6 +97,11 @@ class ConvergeLoop(Controller[str]):
     @abstractmethod
     async def converge(self) -> None:
         """Observe the records and the kernel, and make the second follow the first."""
+
+    @property
+    def undone(self) -> str:
+        """What something else on this host removes again and again, as a sentence; empty where nothing does."""
+        return ""
 
     def enqueue(self, key: str, after: float = 0.0) -> None:
         self._is_next_prompted = True

@@ -12,7 +12,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.error import CannotListenError
 from twisted.logger import Logger
 
-from liqod.fabric.agent.converge import DOES_NOT_STAY, HOST, Clearness, FabricHost, Repetition
+from liqod.fabric.agent.converge import HOST, Clearness, FabricHost
 from liqod.fabric.agent.kernel import device as devices
 from liqod.fabric.agent.kernel.address_watch import AddressWatch
 from liqod.fabric.agent.kernel.host import HostKernel, Kernel, KernelError, apply, checked, has_six, observe
@@ -26,6 +26,7 @@ from liqod.fabric.agent.key import TunnelKey
 from liqod.fabric.agent.keyring import KeyRing
 from liqod.fabric.agent.probing.ping import Pinger
 from liqod.fabric.agent.probing.probe import Prober
+from liqod.fabric.agent.undone import Losses, absent
 from liqod.fabric.state.network import VNI, DesiredNetwork, parse_networks, without_six
 from liqod.fabric.state.report import HostReport, NetworkReport, TunnelReport
 from liqod.flow.clocks import LearnedDates
@@ -72,8 +73,9 @@ class GatewayAgent(MultiService):
         self._converged_at: frozenset[str] = frozenset()
         self._observed = ObservedKernel()
         self._clearness = Clearness(reactor)
-        self._repetition = Repetition()
         self.last_plan: tuple[HostCommand, ...] = ()
+        self.losses = Losses()
+        """What something else on this host removes."""
 
     def sources(self) -> Iterable[Source[str]]:
         """Yield what enqueues a pass of the converge loop."""
@@ -173,7 +175,9 @@ class GatewayAgent(MultiService):
         desired = self._feasible(desired)
         wanted = self._kernel_state(desired, (await self._keys.rotated()).current)
         await self._observe()
+        self.losses.note(wanted, absent(wanted, self._observed))
         await self._apply(plan(wanted, self._observed, self._reactor.seconds()), "changing the network")
+        self.losses.made(wanted)
         if self.last_plan:
             await self._observe()
             if any(link.next_key for link in wanted.links):
@@ -189,7 +193,8 @@ class GatewayAgent(MultiService):
         The key is this cluster's own, not a peering's: it exists before the first one, and stays after the last.
         """
         self._prober.set_targets({}, 0)
-        self._pinger.set_targets({})
+        self._pinger.set_targets({}, {})
+        self.losses = Losses()
         self.close()
         begun = self._reactor.seconds()
         await self._apply(await self.preview_removal(), "there is no peer: removing the network")
@@ -274,8 +279,6 @@ class GatewayAgent(MultiService):
             self._log.info("{task}: {steps}", task=what, steps=outline(steps))
             self._log.debug("the network's plan:\n{plan}", plan=show(steps))
             await apply(self._kernel, steps)
-        if self._repetition.note(steps):
-            self._log.warn("{detail}: {steps}", detail=DOES_NOT_STAY, steps=outline(steps))
 
     def _probe(self, desired: DesiredNetwork) -> None:
         own = [str(address.network_address) for address in desired.addresses]
@@ -285,7 +288,8 @@ class GatewayAgent(MultiService):
             self._log.warn("peers are not probed: {error}", error=str(error))
         self._prober.set_targets(desired.probes.gateways, desired.mtu)
         self._pinger.open(own)
-        self._pinger.set_targets(desired.probes.pods)
+        known = {name: target.health.result.mtu for name, target in self._prober.targets.items()}
+        self._pinger.set_targets(desired.probes.pods, {name: size for name, size in known.items() if size})
 
 
 def _text_of(path: Path) -> str:

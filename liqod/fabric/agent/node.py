@@ -13,13 +13,14 @@ from typing import Any
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
-from liqod.fabric.agent.converge import DOES_NOT_STAY, HOST, Clearness, ConvergeLoop, FabricHost, Repetition
+from liqod.fabric.agent.converge import HOST, Clearness, ConvergeLoop, FabricHost
 from liqod.fabric.agent.kernel.host import HostKernel, Kernel, apply, checked, has_six, observe_node
 from liqod.fabric.agent.kernel.host_facts import uplink_mtu
 from liqod.fabric.agent.kernel.model import DesiredNodeKernel, HostCommand
 from liqod.fabric.agent.kernel.plan import node_plan, node_removal, outline, show
 from liqod.fabric.agent.kernel.vxlan import device_name
 from liqod.fabric.agent.node_view import node_desired, own_node
+from liqod.fabric.agent.undone import Losses, absent_of_node
 from liqod.flow.controller import Source, always, watch
 from liqod.flow.errors import ExpectedError
 from liqod.flow.observe import Gate
@@ -53,7 +54,11 @@ class NodeFabric(ConvergeLoop):
         """Opens when the kernel was configured by the records for the first time."""
         self.last_plan: tuple[HostCommand, ...] = ()
         self._clearness = Clearness(host.reactor)
-        self._repetition = Repetition()
+        self._losses = Losses()
+
+    @property
+    def undone(self) -> str:
+        return self._losses.sentence
 
     @property
     def converged(self) -> bool:
@@ -90,8 +95,8 @@ class NodeFabric(ConvergeLoop):
             self._log.info("changing the network of this node: {steps}", steps=outline(self.last_plan))
             self._log.debug("the network's plan:\n{plan}", plan=show(self.last_plan))
             await apply(self._kernel, self.last_plan)
-        if is_observed and self._repetition.note(self.last_plan):
-            self._log.warn("{detail}: {steps}", detail=DOES_NOT_STAY, steps=outline(self.last_plan))
+        if is_observed:
+            self._losses.made(desired)
         name = own_node(self._nodes.items(), self._settings.node, self._address)
         if not name:
             self.summary = (
@@ -125,6 +130,8 @@ class NodeFabric(ConvergeLoop):
 
     async def _plan(self, desired: DesiredNodeKernel | None) -> tuple[HostCommand, ...]:
         observed = await observe_node(self._kernel, self._device)
+        missing = absent_of_node(desired, observed) if desired is not None else frozenset[str]()
+        self._losses.note(desired, missing)
         return node_plan(desired, observed) if desired is not None else node_removal(self._device, observed)
 
     async def _announce(self, name: str, nodes: list[Node], value: str) -> None:

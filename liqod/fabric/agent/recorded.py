@@ -73,6 +73,10 @@ class RecordedFabric(ConvergeLoop):
         """Opens when the kernel was configured by the records for the first time."""
 
     @property
+    def undone(self) -> str:
+        return self._agent.losses.sentence
+
+    @property
     def converged(self) -> bool:
         """Whether the kernel was configured by the records at least once."""
         return self.ready.is_open

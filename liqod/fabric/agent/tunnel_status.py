@@ -16,10 +16,11 @@ from liqod.fabric.state.report import (
     ProbeResult,
     TunnelReport,
     find_cut,
+    find_narrow,
 )
 from liqod.model.host_port import split_address
 from liqod.model.objects.meta import Condition, set_condition
-from liqod.model.records.network import SESSION_LIFETIME, TunnelEndpointStatus
+from liqod.model.records.network import LOSS_ABOVE, LOSS_SCALE, SESSION_LIFETIME, TunnelEndpointStatus
 from liqod.model.timestamps import rfc3339
 
 UP_WITHIN: Final = 60.0
@@ -99,8 +100,7 @@ def rtt_range(seconds: float | None) -> str:
 
 def loss_range(share: float) -> str:
     """Return a loss as a step of a scale."""
-    scale = ((0.0, "0 %"), (0.1, "under 10 %"), (0.5, "under 50 %"))
-    return next((text for limit, text in scale if share <= limit), "over 50 %")
+    return next((text for limit, text in LOSS_SCALE if share <= limit), LOSS_ABOVE)
 
 
 Finding = tuple[str, str, str, str]
@@ -124,6 +124,8 @@ def _reachable(probes: ProbeResult | None, paths: Sequence[PodPath], now: float,
         if cut is not None:
             # The node stays Ready although one of the two addresses of its pods is unreachable: no eviction for that.
             return "Connected", "FamilyCut", cut.message, "remote pods"
+        if narrow := find_narrow(paths, now):
+            return "Connected", "SizesLost", narrow, "remote pods"
         return "Connected", "PacketsCross", "packets cross in both directions", ""
     if before == "Connected" and probes is not None and probes.is_starting(now):
         # A daemon that has just started has no answer yet; the tunnel survived the restart.

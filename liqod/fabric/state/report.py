@@ -18,6 +18,10 @@ DEAD_AFTER: Final = 5.0
 """Seconds without any answer after which a peer, or a pod of it, counts as unreachable."""
 
 
+NARROW_AFTER: Final = 30.0
+"""Seconds without an answer to any large packet after which small ones alone cross: a lossy path answers some."""
+
+
 @attrs.frozen(kw_only=True)
 class HostReport:
     """The facts about the host that control decides from.
@@ -82,15 +86,26 @@ class ProbeResult:
 
 @attrs.frozen
 class PodPath:
-    """One pod that is pinged, by the address at which it is reached here; times are in seconds."""
+    """One pod that is pinged, by the address at which it is reached here; times are in seconds.
+
+    ``large_since`` is when the first packet of ``size`` bytes was sent since the last of that size came back, None
+    where none is out.
+    """
 
     pod: str
     since: float
     answered_at: float | None = None
+    size: int = attrs.field(default=0, kw_only=True)
+    large_since: float | None = attrs.field(default=None, kw_only=True)
 
     def is_silent(self, now: float) -> bool:
         """Return whether a pod has stopped answering. One that never answered may not answer pings at all."""
         return self.answered_at is not None and now - self.answered_at >= DEAD_AFTER
+
+    def is_narrow(self, now: float) -> bool:
+        """Return whether small packets come back from a pod, and of the large ones none has for long."""
+        answers = self.answered_at is not None and now - self.answered_at < DEAD_AFTER
+        return answers and self.large_since is not None and now - self.large_since >= NARROW_AFTER
 
 
 @attrs.frozen
@@ -115,6 +130,14 @@ def find_cut(paths: Iterable[PodPath], now: float) -> Cut | None:
     known = tuple(paths)
     silent = tuple(path.pod for path in known if path.is_silent(now))
     return Cut(silent, whole=all(path.answered_at is None or path.is_silent(now) for path in known)) if silent else None
+
+
+def find_narrow(paths: Iterable[PodPath], now: float) -> str:
+    """Return a message about a pod's path that carries small packets alone; empty where none is known."""
+    found = next((path for path in paths if path.is_narrow(now)), None)
+    if found is None:
+        return ""
+    return f"packets of {found.size} bytes reach the peer's gateway, but not its pod {found.pod}: small ones alone do"
 
 
 @attrs.frozen

@@ -17,10 +17,11 @@ SHOWN: Final = 3
 
 @attrs.frozen(kw_only=True)
 class AccountFacts:
-    """The account of a process that does not run: what of it, its tokens and its rights is there, and what it may not.
+    """The account of a process: what of it, its tokens and its rights is there, and what it may not.
 
     Without the account the process works with other credentials, or was never installed: nothing is said then. It was
-    there where it still has a binding. ``liqodctl`` is how the command is called for the process.
+    there where it still has a binding. ``works``: the process renews its lease, so that it can log in, in whatever way.
+    ``liqodctl`` is how the command is called for the process.
     """
 
     name: str
@@ -28,6 +29,7 @@ class AccountFacts:
     has_token: bool
     is_bound: bool
     lacks: tuple[str, ...] = ()
+    works: bool = False
     liqodctl: str = "liqodctl"
 
 
@@ -35,11 +37,11 @@ def of_account(account: AccountFacts) -> Iterator[Problem]:
     """Yield what is missing of an account."""
     renew = f"`{account.liqodctl} install --daemon-kubeconfig FILE`, FILE being the daemon's, as an administrator"
     if not account.exists:
-        if account.is_bound:
+        if account.is_bound and not account.works:
             text = "the ServiceAccount is gone, and its token with it: the daemon cannot log in"
             yield _of(account, "AccountMissing", text, renew)
         return
-    if not account.has_token:
+    if not account.has_token and not account.works:
         text = "the Secret of its tokens is gone: the daemon cannot log in, unless it has other credentials"
         yield _of(account, "TokenMissing", text, renew)
     if account.lacks:

@@ -17,12 +17,12 @@ from liqod.model.diagnosis.access import AccountFacts, NodeApiFacts, WebhookFact
 from liqod.model.diagnosis.installation import SKEW_WARNING
 from liqod.model.diagnosis.problem import DAEMON, PROCESSES, Problem, Severity
 from liqod.model.diagnosis.processes import ProcessFacts
-from liqod.model.diagnosis.workloads import FullTenant, WaitingPod
+from liqod.model.diagnosis.workloads import AskingPod, FullTenant, WaitingPod
 from liqod.model.ids import Key
 from liqod.model.names import DELETIONS_HELD, advertisement_name
 from liqod.model.objects.meta import Condition, find_condition
 from liqod.model.objects.node import Node
-from liqod.model.records.network import NetworkConfig, NetworkGateway, TunnelEndpoint
+from liqod.model.records.network import MUCH_LOSS, NetworkConfig, NetworkGateway, TunnelEndpoint
 from liqod.model.records.offer import RECLAIMED
 from liqod.model.records.offloading import NAME as OFFLOADING
 from liqod.model.records.offloading import NamespaceOffloading
@@ -69,6 +69,7 @@ class ClusterRecords:
     agent: LeaderFacts | None = None
     gateways: Sequence[NetworkGateway] = ()
     waiting: Sequence[WaitingPod] | None = None
+    asking: Sequence[AskingPod] = ()
     tenants: Sequence[FullTenant] | None = None
     accounts: Sequence[AccountFacts] = ()
     webhook: WebhookFacts | None = None
@@ -171,6 +172,7 @@ def problems_of(facts: ClusterRecords, peer: str) -> list[Problem]:
         offloadings=(),
         processes=[one for one in facts.processes if one.role not in ("node", "names")],
         waiting=None,
+        asking=(),
         tenants=None,
         webhook=None,
         node_apis=(),
@@ -251,6 +253,7 @@ def _workloads(facts: ClusterRecords) -> Iterator[Problem]:
         for record in facts.virtual_nodes
     }
     yield from workloads.of_pods(facts.waiting or (), lenders)
+    yield from workloads.of_asking_pods(facts.asking)
     yield from workloads.of_tenants(facts.tenants or (), names)
 
 
@@ -376,6 +379,7 @@ def _network(peer: ForeignCluster, records: _Records) -> Iterator[Problem]:
         return
     if tunnel is not None:
         yield from _tunnel(peer, tunnel)
+        yield from _loss(peer, tunnel)
         yield from _path_mtu(peer, config, tunnel)
 
 
@@ -383,6 +387,7 @@ _TUNNEL_SEVERITIES: Mapping[tuple[str, str], Severity] = {
     ("Error", ""): "error",
     ("Connecting", "Probing"): "info",
     ("Connected", "FamilyCut"): "warning",
+    ("Connected", "SizesLost"): "warning",
 }
 """How bad phase and reason of a tunnel are; in the phase Error, with any reason."""
 
@@ -398,6 +403,14 @@ def _tunnel(peer: ForeignCluster, tunnel: TunnelEndpoint) -> Iterator[Problem]:
         return
     found = _about(peer, status.reason or "NotReady", status.message, severity, since=since, kind="tunnel")
     yield attrs.evolve(found, hop=hops.of_cut(status.cut))
+
+
+def _loss(peer: ForeignCluster, tunnel: TunnelEndpoint) -> Iterator[Problem]:
+    """Yield that many packets are lost on the way; where none comes back that is what is wrong."""
+    loss = MUCH_LOSS.get(tunnel.status.loss)
+    if tunnel.status.phase == "Connected" and loss is not None:
+        text = f"{loss} of the packets to the peer's gateway are lost"
+        yield attrs.evolve(_about(peer, "PacketLoss", text, "warning", kind="tunnel"), hop=hops.GATEWAY)
 
 
 def _path_mtu(peer: ForeignCluster, config: NetworkConfig | None, tunnel: TunnelEndpoint) -> Iterator[Problem]:

@@ -24,7 +24,7 @@ _WORDS: Final = """
     LenderAnswers LenderReady LenderUnknown LenderUnreachable LimitReached Limited LimitsShown LocalRouteMissing
     ManagedElsewhere MissingAtHome NameNotYours NameReserved NameTaken NamesMissing NamesNotAnswered NamesSilent
     NamespaceCreated NamespaceNotOffloaded NamespacePending NamespaceTaken NamespaceTerminating NamespacesWaiting
-    NearlyFull NegativeAmount NetworkDown NetworkFailing NetworkReady NoAddress NoAnswer NoCertificate
+    NearlyFull NegativeAmount NetworkDown NetworkFailing NetworkReady NetworkUndone NoAddress NoAnswer NoCertificate
     NoClusterSelected NoCommonMinor NoCommonProtocol NoCommonWay NoDaemon NoExternalAddress NoHandshake NoNamePort
     NoNameService NoNamespaces NoNetworkAgent NoOffer NoPodNetwork NoPodYet NoRoom NoService NoSession NoStreams
     NoTunnel NoTunnelToHome NodeAPIUnreachable NodeLost NodeMissing NodeNameTaken NodeRefused NodeWithoutStorage
@@ -33,11 +33,12 @@ _WORDS: Final = """
     NotGranted NotItsNetworks NotKept NotLedByLender NotLending NotLent NotLimited NotListening NotMoving
     NotMsgpack NotNeeded NotOffered NotReached NotReady NotReflected NotTLS NotTrusted NotWhole NotYours
     NothingAsked NothingHeld OfferExceeded OfferExpired OfferInvalid OfferPending OfferReceived OfferRefused
-    OfferWithdrawn Offered OffloadingAborted OffloadingBackOff OffloadingNotAdmitted OriginMismatch Orphaned
+    OfferWithdrawn Offered OffloadingAborted OffloadingBackOff OffloadingNotAdmitted OlderKubernetes
+    OriginMismatch Orphaned
     OtherClass OtherCluster OtherKey OtherRecords OtherRelease OutOfOrder OutOfSight OutsideHours
     OwnNetworksUnknown PacketLoss PacketsCross PairInUse PartlyResolved PatchContradicts PathMTUReduced
     PeerClockAhead PeerHasNone PeerInvalid PeerNotReady PeerSilent PeerTooOld PeerUnknown PeerUnreachable
-    PeeringDisabled PodPathCut PodRefused PodSecurity PodWaiting PoliciesNotEnforced PoliciesUnknown
+    PeeringDisabled PodPathCut PodRefused PodSecurity PodUnplaced PodWaiting PoliciesNotEnforced PoliciesUnknown
     PolicyNotApplied PoolExhausted PortClosed PortTaken ProbesLost Probing ProvisioningFailed QuotaExceeded
     ReactorTime ReadinessGatesNotReady Reclaimed Reclaiming Reflecting RefusedByPeer RefusedByUser
     RelayApiUnauthorized RelayApiUnreachable RelayBadAnswer RelayBadRequest RelayBytes RelayDenied RelayForbidden

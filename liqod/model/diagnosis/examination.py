@@ -12,7 +12,7 @@ from datetime import datetime
 
 import attrs
 
-from liqod.model.diagnosis import consistency, installation
+from liqod.model.diagnosis import consistency, installation, kubernetes_release
 from liqod.model.diagnosis.cluster import ClusterRecords, daemon_problems, diagnose
 from liqod.model.diagnosis.consistency import QuotaFacts
 from liqod.model.diagnosis.installation import ClockFacts, DefinitionFacts, SecretFacts, Unmet, Unread
@@ -36,7 +36,8 @@ class Evidence:
     """What is known; None: not looked at.
 
     ``unmet`` is what a daemon's process lacks, ``spaces`` the namespaces of remote clusters, ``used`` what pods request
-    on virtual nodes by name, ``quotas`` those of tenants here, ``now`` the date by which certificates are judged.
+    on virtual nodes by name, ``quotas`` those of tenants here, ``now`` the date by which certificates are judged,
+    ``kubernetes`` the version of this cluster's API server.
     """
 
     records: ClusterRecords | None = None
@@ -49,6 +50,7 @@ class Evidence:
     now: datetime | None = None
     clock: ClockFacts | None = None
     definitions: Sequence[DefinitionFacts] | None = None
+    kubernetes: str | None = None
     unread: Sequence[Unread] = ()
 
 
@@ -78,6 +80,8 @@ def _problems(evidence: Evidence) -> Iterator[Problem]:
         yield from installation.clock_problems(evidence.clock)
     if evidence.definitions is not None:
         yield from installation.definition_problems(evidence.definitions)
+    if evidence.kubernetes is not None:
+        yield from kubernetes_release.release_problems(evidence.kubernetes, records.nodes if records else ())
     yield from installation.unread_problems(evidence.unread)
 
 
@@ -104,3 +108,5 @@ def _passed(evidence: Evidence) -> Iterator[Passed]:
         if evidence.used is not None:
             yield from consistency.full_nodes_passed(records, evidence.used)
     yield from installation.installation_passed(evidence.clock, evidence.secrets, evidence.definitions)
+    if evidence.kubernetes is not None:
+        yield from kubernetes_release.release_passed(evidence.kubernetes, records.nodes if records else ())

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import Final
+from typing import Any, Final
 
 import attrs
 import msgspec
 
 from liqod.model.diagnosis.problem import WORKLOADS, Problem
 from liqod.model.ids import Key
-from liqod.model.names import FULL_CONTENTS_LABEL, FULL_LABEL
+from liqod.model.names import FULL_CONTENTS_LABEL, FULL_LABEL, RUNTIME_CLASS
 from liqod.model.objects.granted_namespace import tenant_of
 from liqod.model.objects.meta import Object, ObjectMeta, View
+from liqod.model.objects.node_selector import NodeSelector
 from liqod.model.text import clean_text
 from liqod.model.timestamps import parse_rfc3339
 
@@ -28,6 +29,8 @@ SETTLING: Final = 30.0
 STARTING: Final = 180.0
 """Seconds after which a pod that has no reason to wait is one that does not run: its images are loaded by then."""
 
+_OURS: Final = ("liqo.io", "offloading.liqo.io")
+"""What the labels begin with that virtual nodes alone have."""
 _ORDINARY: Final = ("ContainerCreating", "PodInitializing")
 _IMAGES: Final = (
     "ErrImageNeverPull",
@@ -114,6 +117,14 @@ class _PendingStatus(View, frozen=True):
 
 class _PendingSpec(View, frozen=True):
     node_name: str = ""
+
+
+class _Required(View, frozen=True):
+    required: NodeSelector | None = msgspec.field(name="requiredDuringSchedulingIgnoredDuringExecution", default=None)
+
+
+class _Affinity(View, frozen=True):
+    node_affinity: _Required | None = None
 
 
 class PendingPod(Object, frozen=True):
@@ -203,6 +214,78 @@ def of_pods(pods: Sequence[WaitingPod], lenders: Mapping[str, str]) -> Iterator[
             cause=f"{who}, says {lender}" + (f": {first.words}" if first.words else ""),
             severity="warning",
             advice=f"{_NEXT.get(code, '')}`liqodctl explain {first.key.name} -n {first.key.namespace}`",
+            topic=WORKLOADS,
+        )
+
+
+class _Selecting(View, frozen=True):
+    """What of a pod's spec asks for nodes."""
+
+    node_name: str = ""
+    node_selector: dict[str, str] | None = None
+    affinity: _Affinity | None = None
+    runtime_class_name: str = ""
+    tolerations: list[dict[str, Any]] | None = None
+
+
+class UnplacedPod(Object, frozen=True):
+    """A pod that the scheduler has put on no node."""
+
+    spec: _Selecting = _Selecting()
+    status: _PendingStatus = _PendingStatus()
+
+    @property
+    def asks(self) -> bool:
+        """Whether it asks for virtual nodes, by its RuntimeClass or by a label that these alone have."""
+        spec = self.spec
+        required = spec.affinity.node_affinity.required if spec.affinity and spec.affinity.node_affinity else None
+        terms = (required.node_selector_terms or ()) if required is not None else ()
+        keys = {*(spec.node_selector or ()), *(one.key for term in terms for one in term.match_expressions or ())}
+        return spec.runtime_class_name == RUNTIME_CLASS or any(key.partition("/")[0] in _OURS for key in keys)
+
+    @property
+    def words(self) -> str:
+        """Why the scheduler has no node for it; empty while it has not said so."""
+        said = next((one for one in self.status.conditions if one.type == "PodScheduled"), None)
+        return clean_text(said.message, LONGEST, ellipsis=True) if said is not None and said.status == "False" else ""
+
+
+@attrs.frozen(kw_only=True)
+class AskingPod:
+    """A pod that asks for virtual nodes and is on none: is its namespace offloaded, and does it tolerate them."""
+
+    key: Key
+    enabled: bool
+    tolerant: bool
+    words: str
+
+
+def of_asking_pods(pods: Iterable[AskingPod]) -> Iterator[Problem]:
+    """Yield why pods that ask for virtual nodes are on none, once for each namespace and reason."""
+    groups: dict[tuple[str, bool, bool], list[AskingPod]] = {}
+    for one in sorted(pods, key=lambda pod: pod.key):
+        groups.setdefault((one.key.namespace, one.enabled, one.tolerant), []).append(one)
+    for (namespace, enabled, tolerant), asking in groups.items():
+        first = asking[0]
+        names = ", ".join(one.key.name for one in asking[:NAMED])
+        more = f" and {len(asking) - NAMED} more" if len(asking) > NAMED else ""
+        who = "it asks" if len(asking) == 1 else f"{len(asking)} pods ({names}{more}) ask"
+        explain = f"`liqodctl explain {first.key.name} -n {namespace}`"
+        if tolerant:
+            code, why, advice = "PodUnplaced", f"no node takes it: {first.words}", explain
+        elif enabled:
+            code, why = "PodUnplaced", "without the toleration that the webhook gives to the pods of its namespace"
+            advice = f"delete it, and its owner makes it again; {explain}"
+        else:
+            code, why = "NamespaceNotOffloaded", f"the namespace {namespace} is not offloaded"
+            advice = f"`liqodctl offload namespace {namespace}`, or take the selector out of its template; {explain}"
+        yield Problem(
+            code=code,
+            kind="pod",
+            name=str(first.key),
+            cause=f"{who} for virtual nodes, and {why}",
+            severity="warning",
+            advice=advice,
             topic=WORKLOADS,
         )
 

@@ -8,7 +8,7 @@ corresponds to the n-th of the other, with the same prefix length.
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 import attrs
@@ -23,6 +23,11 @@ _STEPS: Final = 25
 _STEP_SIX: Final = 5
 """To prefixes of 8 bits: from 32 bits one by one, from 128 by five."""
 
+LOSS_SCALE: Final = ((0.0, "0 %"), (0.1, "under 10 %"), (0.5, "under 50 %"))
+"""Shares of packets that are lost, and how a tunnel's status has each: the words of the first that is not exceeded."""
+LOSS_ABOVE: Final = "over 50 %"
+MUCH_LOSS: Final[Mapping[str, str]] = {"under 50 %": "10 to 50 %", LOSS_ABOVE: LOSS_ABOVE}
+"""What is more than a path between clusters should lose, and the words for it where it stands alone."""
 SESSION_LIFETIME: Final = 180
 """Seconds after a handshake in which WireGuard uses its keys (REJECT_AFTER_TIME, WireGuard whitepaper, section 6.1)."""
 MAX_NETWORKS: Final = 16

@@ -30,7 +30,7 @@ from liqod.model.objects import label_selector, quantity
 from liqod.model.objects.meta import MAX_MESSAGE, Condition, find_condition, set_condition
 from liqod.model.objects.quantity import Resources
 from liqod.model.records import hours
-from liqod.model.records.views import Advertisement, AdvertisementStatus
+from liqod.model.records.views import Advertisement, AdvertisementSpec, AdvertisementStatus
 from liqod.model.timestamps import parse_rfc3339, rfc3339
 from liqod.peering.borrowing.advertisements import AGAIN, PROBLEM, WITHDRAWN
 from liqod.peering.changes import Queue, mapped
@@ -43,6 +43,8 @@ RETURN: Final = 60.0
 """Seconds after the daemon's start during which no offer expires: peers need time to reconnect."""
 REFUSED_RETRY: Final = 5.0
 """Seconds until a status that the API server refused is written again; a conflict (409) is retried at once."""
+NOTED_AGAIN: Final = 10.0
+"""Seconds after which the time of receipt is noted again, where the peer's daemon was started since."""
 SPACING: Final = 0.25
 """Minimum seconds between runs, unless an offer has no verdict yet: many changed offers are handled in one run."""
 
@@ -158,7 +160,7 @@ class AcceptanceLoop(Controller[str]):
         noted = record.status.received_at
         return (
             self._tracked[peer].decided == (record.metadata.resource_version, ruling)
-            and self._note(noted, self._last_received(peer, record), record.spec.time_to_live) == noted
+            and self._note(noted, self._last_received(peer, record), record.spec) == noted
         )
 
     def _demand(self, peer: ClusterID, record: Advertisement) -> _Demand:
@@ -224,19 +226,22 @@ class AcceptanceLoop(Controller[str]):
             phase=ruling.phase,
             reason=reason,
             message=message[:MAX_MESSAGE],
-            received_at=self._note(before.received_at, self._last_received(peer, record), record.spec.time_to_live),
+            received_at=self._note(before.received_at, self._last_received(peer, record), record.spec),
             conditions=set_condition(before.conditions, accepted, now),
         )
 
-    def _note(self, noted: str, received: float | None, ttl: int) -> str:
+    def _note(self, noted: str, received: float | None, offer: AdvertisementSpec) -> str:
         if received is None:
             return noted
         date = self._wall() - timedelta(seconds=self._clock.seconds() - received)
         before = parse_rfc3339(noted)
+        if before is None:
+            return rfc3339(date)
         # A date in the future (the clock was set back since) would keep an offer for too long after a restart.
-        if before is not None and abs((date - before).total_seconds()) < ttl / 2:
-            return noted
-        return rfc3339(date)
+        is_near = abs((date - before).total_seconds()) < offer.time_to_live / 2
+        # A daemon that began after that date sent the offer later: by the old date its clock would seem to be ahead.
+        is_older = offer.epoch > before.timestamp() and (date - before).total_seconds() >= NOTED_AGAIN
+        return noted if is_near and not is_older else rfc3339(date)
 
 
 def rules_of(settings: AcceptanceSettings) -> AcceptanceRules:

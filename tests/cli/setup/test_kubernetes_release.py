@@ -1,4 +1,4 @@
-"""What `check` and `status` say of releases of Kubernetes that lack something."""
+"""What `check`, `status` and `doctor` say of releases of Kubernetes that lack something."""
 
 from __future__ import annotations
 
@@ -6,9 +6,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
+from liqod.cli.console.findings import failed
 from liqod.cli.setup.check import MINIMUM
+from liqod.cli.setup.doctor import findings
 from liqod.cli.status.status import lacks
+from liqod.model.diagnosis.cluster import ClusterRecords
+from liqod.model.diagnosis.examination import Evidence
 from liqod.model.diagnosis.kubernetes_release import GAPS, gaps, release_of
+from liqod.model.diagnosis.kubernetes_release import KUBERNETES as KUBERNETES_TOPIC
 from liqod.model.names import REMOTE_CLUSTER_LABEL
 from liqod.model.objects.meta import ObjectMeta
 from liqod.model.objects.node import Node, NodeInfo, NodeStatus
@@ -52,6 +57,20 @@ class GapTests(SynchronousTestCase):
         self.assertTrue(all(line.startswith("v1.30.14 ") for line in said))
         self.assertEqual(lacks(nodes, "paris"), [])
         self.assertEqual(lacks(nodes, "rome"), [])
+
+    def test_of_doctor(self) -> None:
+        """`doctor` warns of what this cluster and its lenders lack, with what to do, and calls no such one well."""
+        lenders = [node("liqo-milan", "milan", "v1.30.14"), node("liqo-paris", "paris", f"v{KUBERNETES}")]
+        nodes = [*lenders, Node(metadata=ObjectMeta(name="own"))]
+        found = findings(Evidence(records=ClusterRecords(nodes=nodes), kubernetes="v1.33.1"))
+        of_it = [one for one in found if one.group == KUBERNETES_TOPIC]
+        warned = [one.text for one in of_it if one.verdict == "warning"]
+        self.assertTrue(all(one.hint and one.code == "OlderKubernetes" for one in of_it if one.verdict == "warning"))
+        self.assertEqual(len([one for one in warned if "v1.30.14" in one]), sum(gap.at_lender for gap in GAPS))
+        self.assertEqual(len([one for one in warned if "Kubernetes v1.33.1" in one]), len(gaps((1, 33))))
+        (well,) = [one.text for one in of_it if one.verdict == "good"]
+        self.assertIn("liqo-paris", well)
+        self.assertFalse(failed(of_it), "an older release is supported")
 
 
 class CheckedReleaseTests(ClusterCase):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any
 
@@ -35,6 +36,7 @@ from liqod.kube.errors import Forbidden, NotFound, Unreachable
 from liqod.kube.pages import Listing
 from liqod.kube.resources import (
     ADVERTISEMENTS,
+    CLUSTERROLEBINDINGS,
     FOREIGNCLUSTERS,
     LEASES,
     NAMESPACEOFFLOADINGS,
@@ -51,7 +53,7 @@ from liqod.kube.resources import (
     VIRTUALNODES,
     Resource,
 )
-from liqod.model.diagnosis.access import NodeApiFacts, of_account, of_webhook
+from liqod.model.diagnosis.access import AccountFacts, NodeApiFacts, of_account, of_webhook
 from liqod.model.diagnosis.cluster import ClusterRecords, diagnose
 from liqod.model.diagnosis.examination import Evidence, examine
 from liqod.model.diagnosis.installation import Unread
@@ -60,6 +62,7 @@ from liqod.model.names import REMOTE_CLUSTER_LABEL, TOKEN_ANNOTATION, WEBHOOK_PR
 from liqod.model.objects.meta import Object, ObjectMeta
 from liqod.model.objects.node import Node
 from liqod.model.records.views import ForeignCluster, VirtualNode
+from liqod.model.timestamps import rfc3339_micro
 from tests.agent.test_service import SETTINGS
 from tests.cli.cluster_case import REACTOR, ClusterCase
 
@@ -201,6 +204,14 @@ class BoundTests(SynchronousTestCase):
         untried = attrs.evolve(tried, unread=(silent,), untried=(silent,))
         self.assertEqual(screen.with_trials_of(untried).unread, (silent,))
         self.assertEqual(untried.with_trials_of(tried).unread, ())
+        ended, works = (
+            AccountFacts(name="liqod", exists=True, has_token=True, is_bound=True, works=works)
+            for works in (False, True)
+        )
+        found = FirstScreen(attrs.evolve(screen.facts, accounts=[ended, works]))
+        later = attrs.evolve(screen, facts=attrs.evolve(screen.facts, accounts=()))
+        self.assertEqual(later.with_trials_of(found).facts.accounts, [works], "whose daemon leads now")
+        self.assertEqual(found.with_trials_of(tried).facts.accounts, [ended, works])
 
     def test_trial_pod(self) -> None:
         """The pod that is tried says so, has a name of its own each time, and asks for next to nothing."""
@@ -361,6 +372,22 @@ class TrialTests(ClusterCase):
         (gone,) = (await first_screen(self.session())).facts.accounts
         self.assertEqual([one.code for one in of_account(gone)], ["AccountMissing"])
 
+    async def test_account_of_one_that_works(self) -> None:
+        """A daemon that renews its lease, and whose rights were taken, is named, when things are tried."""
+        await self.liqodctl("install")
+        renewed = rfc3339_micro(datetime.now(UTC))
+        spec = {"holderIdentity": "one", "leaseDurationSeconds": 60, "renewTime": renewed}
+        await self.client.create(LEASES, {"metadata": {"name": LEASE}, "spec": spec}, "liqo-system")
+        well = (await first_screen(self.session())).facts
+        self.assertEqual([(one.works, one.lacks) for one in well.accounts], [(True, ())])
+        self.assertNotIn("RightsMissing", await self.liqodctl("status"))
+        await self.client.delete(CLUSTERROLEBINDINGS, account_of("all"))
+        out = re.sub(r"\s+", " ", await self.liqodctl("status"))
+        self.assertIn(
+            "account liqo-system/liqod: RightsMissing: the daemon's account may not: list foreignclusters", out
+        )
+        self.assertEqual((await first_screen(self.session(), tries=False)).facts.accounts, ())
+
     async def test_pods_that_wait(self) -> None:
         """Pods on virtual nodes that do not run are counted and named with their lender's words, by status."""
         await manifests.ensure(self.client)
@@ -390,6 +417,30 @@ class TrialTests(ClusterCase):
         self.assertIn("`liqodctl explain web-0 -n shop`", out)
         problems = json.loads(await self.liqodctl("status", "-o", "json"))["problems"]
         self.assertIn("ImageMissing", [one["code"] for one in problems])
+
+    async def test_pods_that_ask(self) -> None:
+        """A pod that asks for virtual nodes in a namespace that is not offloaded is named so, and no other."""
+        await manifests.ensure(self.client)
+        await self.client.create(NAMESPACES, {"metadata": {"name": "early"}})
+        no_node = {
+            "type": "PodScheduled",
+            "status": "False",
+            "reason": "Unschedulable",
+            "message": "0/2 nodes are available",
+        }
+        for name, labels in (("early-bird", {"liqo.io/type": "virtual-node"}), ("other", {"disk": "fast"})):
+            containers = [{"name": "web", "image": "web:1"}]
+            pod = {"metadata": {"name": name}, "spec": {"nodeSelector": labels, "containers": containers}}
+            await self.client.create(PODS, pod, "early")
+            status = {"phase": "Pending", "conditions": [no_node]}
+            await self.client.patch(PODS, name, {"status": status}, "early", subresource="status")
+        problems = json.loads(await self.liqodctl("status", "-o", "json"))["problems"]
+        found = [(one["code"], one["name"]) for one in problems if one["kind"] == "pod"]
+        self.assertEqual(found, [("NamespaceNotOffloaded", "early/early-bird")])
+        label = {"metadata": {"labels": {"liqo.io/enabled": "true"}}}
+        await self.client.patch(NAMESPACES, "early", label)
+        problems = json.loads(await self.liqodctl("status", "-o", "json"))["problems"]
+        self.assertEqual([one["code"] for one in problems if one["kind"] == "pod"], ["PodUnplaced"])
 
     async def test_no_lease_to_list(self) -> None:
         """A Lease without a process of ours, and one that was released, are no daemon."""

@@ -21,6 +21,7 @@ from liqod.cli.status.peers import status_rows
 from liqod.cli.status.reasons import reasons
 from liqod.cli.status.status import PROBLEMS, daemon_line, show_problems
 from liqod.cli.web.view import Snapshot, overview
+from liqod.fabric.agent.tunnel_status import loss_range
 from liqod.kube.errors import ServerError
 from liqod.model.diagnosis.access import AccountFacts, NodeApiFacts, WebhookFacts, of_account, of_node_apis, of_webhook
 from liqod.model.diagnosis.cluster import ClusterRecords, LeaderFacts, diagnose, problems_of
@@ -37,7 +38,17 @@ from liqod.model.diagnosis.processes import (
     process_of,
     without_agent,
 )
-from liqod.model.diagnosis.workloads import FullTenant, PendingPod, WaitingPod, full_tenants, of_pods, waiting_pod
+from liqod.model.diagnosis.workloads import (
+    AskingPod,
+    FullTenant,
+    PendingPod,
+    UnplacedPod,
+    WaitingPod,
+    full_tenants,
+    of_asking_pods,
+    of_pods,
+    waiting_pod,
+)
 from liqod.model.ids import Key
 from liqod.model.objects.meta import Object
 from liqod.model.records.network import NetworkConfig, NetworkGateway, TunnelEndpoint
@@ -313,6 +324,37 @@ class WorkloadTests(SynchronousTestCase):
         (alone,) = of_pods(pods[:1], {"liqo-milan": "milan"})
         self.assertEqual(alone.cause, "it does not run, says milan: QuotaExceeded: cpu")
 
+    def test_who_asks(self) -> None:
+        """A pod asks for virtual nodes by a label that these alone have, or by its RuntimeClass alone."""
+        term = {"matchExpressions": [{"key": "liqo.io/type", "operator": "Exists"}]}
+        required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
+        for spec, asks in (
+            ({"nodeSelector": {"liqo.io/type": "virtual-node"}}, True),
+            ({"affinity": {"nodeAffinity": required}}, True),
+            ({"runtimeClassName": "liqo"}, True),
+            ({"nodeSelector": {"kubernetes.io/os": "linux", "liqo.iota/type": "x"}, "runtimeClassName": "kata"}, False),
+            ({"affinity": {"podAntiAffinity": {}}, "nodeSelector": None}, False),
+            ({}, False),
+        ):
+            self.assertEqual(msgspec.convert({"spec": spec}, UnplacedPod).asks, asks, spec)
+
+    def test_asking(self) -> None:
+        """Pods of one namespace that ask in vain are one problem: with the namespace, or the scheduler's words."""
+        pods = [asking(f"early-{number}", enabled=False, tolerant=False) for number in range(5)]
+        (found,) = of_asking_pods(pods)
+        self.assertEqual((found.code, found.kind, found.name), ("NamespaceNotOffloaded", "pod", "shop/early-0"))
+        self.assertEqual(
+            found.cause,
+            "5 pods (early-0, early-1, early-2 and 2 more) ask for virtual nodes, and the namespace shop is not "
+            "offloaded",
+        )
+        self.assertIn("liqodctl offload namespace shop", found.advice)
+        (lacks,) = of_asking_pods([asking("web", enabled=True, tolerant=False)])
+        (full,) = of_asking_pods([asking("web", enabled=True, tolerant=True)])
+        self.assertEqual({lacks.code, full.code}, {"PodUnplaced"})
+        self.assertIn("without the toleration", lacks.cause)
+        self.assertIn("0/2 nodes are available", full.cause)
+
     def test_hostile_words(self) -> None:
         """Words of a lender are bounded, and nothing in them is obeyed."""
         found = waiting_pod(pod(**container("ErrImagePull", "\x1b[31m" + "x" * 5000)), NOW)
@@ -352,6 +394,8 @@ class AccessTests(SynchronousTestCase):
             ({"has_token": False, "lacks": ("a", "b", "c", "d")}, ["TokenMissing", "RightsMissing"]),
             ({"exists": False, "has_token": False}, ["AccountMissing"]),
             ({"exists": False, "has_token": False, "is_bound": False, "lacks": ("a",)}, []),
+            ({"works": True, "has_token": False, "lacks": ("a",)}, ["RightsMissing"]),
+            ({"works": True, "exists": False, "has_token": False}, []),
         )
         for changes, codes in cases:
             found = list(of_account(attrs.evolve(ACCOUNT, **changes)))
@@ -391,10 +435,9 @@ class AccessTests(SynchronousTestCase):
             self.assertEqual(_of_proxy(ServerError(code, "", text)), wanted)
 
 
-def tunnel(mtu: int) -> TunnelEndpoint:
-    return msgspec.convert(
-        {"metadata": {"name": "c2"}, "status": {"phase": "Connected", "pathMTU": mtu}}, TunnelEndpoint
-    )
+def tunnel(mtu: int = 0, **status: str) -> TunnelEndpoint:
+    body = {"metadata": {"name": "c2"}, "status": {"phase": "Connected", "pathMTU": mtu, **status}}
+    return msgspec.convert(body, TunnelEndpoint)
 
 
 def config(local: int, remote: int) -> NetworkConfig:
@@ -423,6 +466,19 @@ class PeerTests(SynchronousTestCase):
             facts = ClusterRecords(leader=LEADS, peers=[peer()], networks=[config(*ends)], tunnels=[tunnel(measured)])
             self.assertEqual([one.code for one in diagnose(facts)], ["PathMTUReduced"] * wrong, (ends, measured))
 
+    def test_loss(self) -> None:
+        """A tunnel that loses more than a tenth, as far as anything comes back."""
+        for loss, phase, wrong in (
+            (loss_range(0.0), "Connected", False),
+            (loss_range(0.1), "Connected", False),
+            (loss_range(0.2), "Connected", True),
+            (loss_range(0.8), "Connected", True),
+            (loss_range(0.8), "Connecting", False),
+            ("", "Connected", False),
+        ):
+            facts = ClusterRecords(leader=LEADS, peers=[peer()], tunnels=[tunnel(phase=phase, loss=loss)])
+            self.assertEqual([one.code for one in diagnose(facts)], ["PacketLoss"] * wrong, (loss, phase))
+
     def test_clock(self) -> None:
         """An offer that was begun after it came is of a clock that is ahead."""
         for ahead, wrong in ((-9000, False), (29, False), (30, True)):
@@ -439,6 +495,11 @@ def facts_of(**more: Any) -> ClusterRecords:
 
 def waits(code: str) -> list[WaitingPod]:
     return [WaitingPod(key=Key("shop", "web"), node="liqo-milan", code=code, words="no")]
+
+
+def asking(name: str, *, enabled: bool, tolerant: bool) -> AskingPod:
+    words = "0/2 nodes are available"
+    return AskingPod(key=Key("shop", name), enabled=enabled, tolerant=tolerant, words=words)
 
 
 LACKING = msgspec.convert({"status": {"lacking": "the program nft is missing"}}, NetworkGateway)
@@ -461,8 +522,13 @@ CASES: dict[str, ClusterRecords] = {
     "QuotaExceeded": facts_of(waiting=waits("QuotaExceeded")),
     "PodRefused": facts_of(waiting=waits("PodRefused")),
     "PodWaiting": facts_of(waiting=waits("PodWaiting")),
+    "NamespaceNotOffloaded": facts_of(asking=[asking("web", enabled=False, tolerant=False)]),
+    "PodUnplaced": facts_of(asking=[asking("web", enabled=True, tolerant=True)]),
     "TenantFull": facts_of(tenants=[FullTenant("c2", ("bytes",))]),
     "PathMTUReduced": facts_of(networks=[config(1420, 1420)], tunnels=[tunnel(1300)]),
+    "PacketLoss": facts_of(tunnels=[tunnel(loss="under 50 %")]),
+    "SizesLost": facts_of(tunnels=[tunnel(reason="SizesLost", message="packets of 1420 bytes")]),
+    "NetworkUndone": facts_of(processes=[unable("NetworkUndone", "works")]),
     "PeerClockAhead": facts_of(offers=[offer(900)]),
 }
 """Records of a cluster with which one thing is wrong, by its code."""
@@ -507,7 +573,7 @@ class EveryCodeTests(SynchronousTestCase):
         """What is about one peer stands in its row and its explanation; what is about a pod or a process does not."""
         for code, facts in CASES.items():
             (row,) = status_rows(facts, {})
-            about = code in ("PathMTUReduced", "PeerClockAhead")
+            about = code in ("PacketLoss", "PathMTUReduced", "PeerClockAhead", "SizesLost")
             self.assertEqual(code in row["why"], about, code)
             self.assertEqual(row["state"], "Ready,degraded" if about else "Ready", code)
             if about:

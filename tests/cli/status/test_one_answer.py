@@ -45,7 +45,7 @@ from liqod.model.diagnosis.path import HostObservation, NotObserved, PathProbes,
 from liqod.model.diagnosis.problem import DAEMON, Diagnosis, Problem
 from liqod.model.diagnosis.problem import PROCESSES as PROCESSES_TOPIC
 from liqod.model.diagnosis.processes import ProcessFacts
-from liqod.model.diagnosis.workloads import FullTenant, WaitingPod
+from liqod.model.diagnosis.workloads import AskingPod, FullTenant, WaitingPod
 from liqod.model.ids import ClusterID, Key
 from liqod.model.objects.meta import Object, is_true
 from liqod.model.objects.node import Node
@@ -171,6 +171,16 @@ WAITING = st.lists(
     ),
     max_size=2,
 )
+ASKING = st.lists(
+    st.builds(
+        AskingPod,
+        key=st.builds(Key, st.just("shop"), one_of("web-1", "web-2")),
+        enabled=st.booleans(),
+        tolerant=st.booleans(),
+        words=st.just("no node"),
+    ),
+    max_size=2,
+)
 ACCESS: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
     {
         "webhook": st.none() | st.builds(WebhookFacts, st.just("https://a.example"), st.booleans(), st.just(False)),
@@ -224,6 +234,7 @@ def records(draw: st.DrawFn) -> ClusterRecords:
         processes=draw(PROCESSES),
         agent=draw(st.none() | st.builds(LeaderFacts, one_of("", "one"), st.booleans(), st.just(3.0))),
         waiting=draw(st.none() | WAITING),
+        asking=draw(ASKING),
         tenants=draw(st.none() | st.lists(st.just(FullTenant("c2", ("bytes",))), max_size=1)),
         **draw(ACCESS),
     )
@@ -281,6 +292,7 @@ EVIDENCE = st.builds(
     now=st.just(NOW),
     clock=st.none() | st.builds(ClockFacts, one_of(None, 0.0, -31.0, 301.0)),
     definitions=st.none() | DEFINITIONS,
+    kubernetes=one_of(None, "", "v1.30.14", "v1.36.1"),
     unread=st.lists(st.builds(Unread, one_of("Keys", "Quotas"), st.just("LQ1005: no"), st.just("")), max_size=1),
 )
 

@@ -14,14 +14,11 @@ from liqod.fabric.agent.converge import (
     CLEAR_HOLD,
     HOST,
     PERIOD,
-    REPEATED,
     Clearness,
     ConvergeLoop,
     FabricHost,
-    Repetition,
     is_observation_due,
 )
-from liqod.fabric.agent.kernel.model import HostCommand
 from liqod.flow.controller import NO_METRICS, Source, always
 from liqod.flow.errors import ExpectedError
 
@@ -186,27 +183,3 @@ class ObservationTests(SynchronousTestCase):
         self.assertFalse(clearness.is_observation_due(prompted=False))
         clearness.forget()
         self.assertTrue(clearness.is_observation_due(prompted=False))
-
-
-class RepetitionTests(SynchronousTestCase):
-    """A plan that does not converge is noticed once; one that does is not."""
-
-    STEPS = (HostCommand(("ip", "link")),)
-    OTHERS = (HostCommand(("ip", "route")),)
-
-    def noted(self, *plans: tuple[HostCommand, ...]) -> list[bool]:
-        """Return what is said of plans that follow each other."""
-        repetition = Repetition()
-        return [repetition.note(steps) for steps in plans]
-
-    def test_the_same_again_and_again(self) -> None:
-        """It is said at the REPEATED-th pass, and not at each that follows."""
-        expected = [number == REPEATED for number in range(1, 3 * REPEATED + 1)]
-        self.assertEqual(self.noted(*[self.STEPS] * 3 * REPEATED), expected)
-
-    def test_changes_and_rest(self) -> None:
-        """Other steps, or a pass without any, begin the count again."""
-        for between in (self.OTHERS, ()):
-            plans = [*[self.STEPS] * (REPEATED - 1), between, *[self.STEPS] * (REPEATED - 1)]
-            self.assertEqual(set(self.noted(*plans)), {False})
-        self.assertEqual(set(self.noted(*[()] * 3 * REPEATED)), {False})

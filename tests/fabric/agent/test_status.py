@@ -11,7 +11,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from liqod.fabric.agent.probing.health import SMALL, Health
 from liqod.fabric.agent.tunnel_status import Moment, TunnelDevice, tunnel_status
 from liqod.fabric.control.records import is_peered
-from liqod.fabric.state.report import DEAD_AFTER, NetworkReport, PodPath, TunnelReport
+from liqod.fabric.state.report import DEAD_AFTER, NARROW_AFTER, NetworkReport, PodPath, TunnelReport
 from liqod.model.objects.meta import Condition, ObjectMeta
 from liqod.model.records.network import TunnelEndpointStatus
 from liqod.model.records.unpeering import FINALIZER
@@ -55,6 +55,7 @@ class TunnelStatusTests(SynchronousTestCase):
         silent = PodPath("10.72.0.9", NOW - 60, NOW - DEAD_AFTER - 1)
         bare = attrs.evolve(observed(), routes=frozenset())
         six, quiet = PodPath("fd00:72::9", NOW - 60, NOW - 1), PodPath("fd00:72::9", NOW - 60)
+        narrow = attrs.evolve(silent, answered_at=NOW - 1, size=1420, large_since=NOW - NARROW_AFTER)
         for seen, probes, paths, wanted in (
             (bare, health(60, 1), (), ("Error", "LocalRouteMissing", "local route")),
             (
@@ -67,6 +68,7 @@ class TunnelStatusTests(SynchronousTestCase):
             (observed(), health(60, 1), (silent, quiet), ("Error", "PodPathCut", "remote pods")),
             (observed(), health(60, 1), (silent, six), ("Connected", "FamilyCut", "remote pods")),
             (observed(), health(60, 1), (six, quiet), ("Connected", "PacketsCross", "")),
+            (observed(), health(60, 1), (narrow,), ("Connected", "SizesLost", "remote pods")),
             (observed(), health(60, 1), (), ("Connected", "PacketsCross", "")),
             (observed(), health(1), (), ("Connecting", "Probing", "")),
             (observed(), None, (), ("Connecting", "Probing", "")),

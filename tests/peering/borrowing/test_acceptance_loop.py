@@ -14,6 +14,7 @@ from liqod.acceptance.pipeline import Ruling
 from liqod.acceptance.stages import AcceptanceRules
 from liqod.kube.errors import Conflict
 from liqod.kube.writing.mutation_cache import MutationCache
+from liqod.model.diagnosis.cluster import ClusterRecords, problems_of
 from liqod.model.ids import ClusterID, Fingerprint, Key
 from liqod.model.names import advertisement_name
 from liqod.model.objects.meta import ObjectMeta
@@ -25,6 +26,7 @@ from liqod.model.records.views import (
     ForeignCluster,
     ForeignClusterSpec,
 )
+from liqod.model.timestamps import rfc3339
 from liqod.peering.borrowing.acceptance_loop import ALL, RETURN, SPACING, AcceptanceLoop
 from liqod.peering.changes import Change
 from liqod.peering.records.directions import DirectionPolicy
@@ -33,6 +35,11 @@ from tests.clocks import HostClock
 from tests.peering.clusters import context_of, use_rules
 
 TTL = 1800
+READY = {
+    "metadata": {"name": "peer-7"},
+    "spec": {"clusterID": "peer-7", "fingerprint": "f" * 64},
+    "status": {"phase": "Ready"},
+}
 RULES = AcceptanceRules(policy="AutoAcceptAll", maximum=5)
 
 
@@ -132,10 +139,10 @@ class AcceptanceLoopTests(SynchronousTestCase):
         else:
             self.context.changes.notify(Change.OFFER_RECEIVED, peer)
 
-    def offers(self, peer: ClusterID, cpu: str) -> None:
+    def offers(self, peer: ClusterID, cpu: str, epoch: int = 1) -> None:
         key = Key("", advertisement_name(peer))
         offer = Offer(resources={"cpu": cpu})
-        spec = AdvertisementSpec(cluster_id=peer, epoch=1, seq=1, time_to_live=TTL, offer=offer)
+        spec = AdvertisementSpec(cluster_id=peer, epoch=epoch, seq=1, time_to_live=TTL, offer=offer)
         before = self.shelf.records.get(key)
         if before is None:
             before = Advertisement(metadata=ObjectMeta(name=key.name), spec=spec)
@@ -168,6 +175,21 @@ class AcceptanceLoopTests(SynchronousTestCase):
         self.run_once()
         self.assertEqual(self.changed, ["peer-7 Accepted"])
         self.assertEqual(self.server.patched, [])
+
+    def test_a_peer_that_was_started_again(self) -> None:
+        """The time of receipt is noted again, once: by the one before, the peer's clock would seem to be ahead."""
+        self.begin()
+        self.clock.advance(120.0)
+        peer = self.ids[7]
+        self.offers(peer, "11", epoch=int(self.clock.wall().timestamp()) - 5)
+        self.offers_changed(peer)
+        for _ in range(3):
+            self.run_once()
+        record = self.shelf.records[Key("", advertisement_name(peer))]
+        self.assertEqual(record.status.received_at, rfc3339(self.clock.wall()))
+        self.assertEqual(self.server.patched, [advertisement_name(peer)])
+        facts = ClusterRecords(peers=[msgspec.convert(READY, ForeignCluster)], offers=[record])
+        self.assertEqual([one.code for one in problems_of(facts, peer) if one.code == "PeerClockAhead"], [])
 
     def test_one_that_lends_less(self) -> None:
         """What an offer lends is read again when it moves: too much for the quota, it is accepted when it shrinks."""

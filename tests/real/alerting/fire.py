@@ -7,6 +7,7 @@ cluster has a Prometheus of its own, as docs/runbooks.md wants it, with the publ
 from __future__ import annotations
 
 import atexit
+import time
 from functools import partial
 from typing import ClassVar
 
@@ -117,10 +118,16 @@ class AlertingTests(SynchronousTestCase):
         try:
             eventually("its alerts do not fire", partial(self.silent, case), RESOLVES_WITHIN)
             with faults.made(self.sides, case.fault):
-                eventually(f"one of {case.alerts} fires", lambda: self.fires(case.at) & set(case.alerts), FIRES_WITHIN)
+                begin = time.monotonic()
+                fired = eventually(
+                    f"one of {case.alerts} fires", lambda: self.fires(case.at) & set(case.alerts), FIRES_WITHIN
+                )
+                print(f"{case.name}: {', '.join(sorted(fired))} after {time.monotonic() - begin:.0f} s", flush=True)
                 self.assertEqual(self.fires(PARIS) - ANYWAY, set(), "at a cluster that nothing was done to")
+            begin = time.monotonic()
             eventually("all is well again", self.sides.is_well, RESOLVES_WITHIN, 1.0)
             eventually("its alerts end", partial(self.silent, case), RESOLVES_WITHIN)
+            print(f"{case.name}: they ended {time.monotonic() - begin:.0f} s after it was mended", flush=True)
         except _FAILURES as error:
             return f"{type(error).__name__}: {error}"
         return ""

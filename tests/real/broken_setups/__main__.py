@@ -39,12 +39,18 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--seed", type=int, default=SEED, help=f"of the last ten [{SEED}]")
     parser.add_argument("--patience", type=float, default=1.0, help="how many times longer than usual each may take")
     parser.add_argument("--list", action="store_true", help="print what must be shown, and break nothing")
+    parser.add_argument(
+        "--page", action="store_true", help=f"write docs/{verdicts.DOCUMENT.name} by what is kept, and break nothing"
+    )
     parser.add_argument("--junit", type=Path, help="write the results to this file as JUnit XML")
     args = parser.parse_args(argv)
     asked = [one for one in thirty(args.seed) if one.number in args.numbers or not args.numbers]
     commit = state()
     if args.list:
         print(verdicts.table([Row(setup=one) for one in asked], commit))
+        return 0
+    if args.page:
+        verdicts.DOCUMENT.write_text(verdicts.page(verdicts.newest(_all_kept(args.seed))))
         return 0
     kept = KEPT / f"{commit}.json"
     known = verdicts.read_rows(json.loads(kept.read_text()) if kept.exists() else [], thirty(args.seed))
@@ -71,6 +77,13 @@ def main(argv: Sequence[str]) -> int:
         write_junit(args.junit, [Outcome(Step(TITLE, 0.0), time.monotonic() - begin, "", results)])
     print(f"{verdicts.summary(rows)}: {KEPT / f'{commit}.md'}", flush=True)
     return 0 if all(row.good and row.healed for row in rows) else 1
+
+
+def _all_kept(seed: int) -> list[tuple[str, list[Row]]]:
+    """Return all rows that are kept, by commit, the oldest first; at least what has to be shown."""
+    files = sorted(KEPT.glob("*.json"), key=lambda file: file.stat().st_mtime)
+    kept = [(one.stem, verdicts.read_rows(json.loads(one.read_text()), thirty(seed))) for one in files]
+    return [("", [Row(setup=one) for one in thirty(seed)]), *kept]
 
 
 def _result(row: Row) -> Result:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Final, Literal
 
 from attrs import asdict, evolve, field, frozen
@@ -12,6 +13,7 @@ from attrs import asdict, evolve, field, frozen
 from tests.real.broken_setups.setups import Setup
 from tests.real.terminal import Shown, first_screen
 
+DOCUMENT: Final = Path(__file__).resolve().parents[3] / "docs" / "broken-setups.md"
 LIMIT: Final = 10.0
 """Seconds that ``liqodctl status`` itself may take."""
 
@@ -120,6 +122,61 @@ def table(rows: Sequence[Row], commit: str) -> str:
             screen = "\n".join(f"    {line}".rstrip() for line in row.screen)
             text += f"\n## {row.setup.number}: {row.setup.name}: {row.verdict}\n\n{row.note}\n\n{screen}\n"
     return text
+
+
+PAGE: Final = """\
+# Broken set-ups
+
+What `liqodctl status` shows of thirty broken set-ups of two real clusters, rome and milan, which borrow from each
+other: the mistakes that are made most, what users of such systems have reported, by project and number, and faults that
+were drawn by chance. Cause and object were written down before the run, as patterns (`tests/real/broken_setups`), and
+count where one paragraph of the first screen (80x24) has both, by a command that took less than {limit:.0f} s. A number
+counts when all of its rows do.
+
+`make setups` runs them all, and `make setups ARGS=--page` writes this page by what is kept of each: the newest result,
+with its commit.
+
+{summary}.
+
+| nr | source | what is broken | seen at | shown | after s | command s | the screen says | commit |
+| ---: | --- | --- | --- | --- | ---: | ---: | --- | --- |
+"""
+LONGEST: Final = 160
+"""Characters of a screen's paragraph on the page."""
+
+
+def page(rows: Sequence[tuple[Row, str]]) -> str:
+    """Return the page of documentation, by rows with the commits that they were tried of."""
+    text = PAGE.format(summary=summary([row for row, _ in rows]), limit=LIMIT)
+    for row, commit in rows:
+        one, said = row.setup, words_of(row)
+        figures = ["", ""] if row.verdict == "waiting" else [f"{row.after:.0f}", f"{row.took:.1f}"]
+        shown = "not run" if row.verdict == "waiting" else row.verdict
+        cells = [str(one.number), one.source, one.name, one.at, shown, *figures, said, commit[:8]]
+        text += "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |\n"
+    return text
+
+
+def words_of(row: Row) -> str:
+    """Return the paragraph of a screen that names what is broken, as code, or the beginning of it; empty without one.
+
+    What stands below the table of peers comes first: it has the advice.
+    """
+    setup = row.setup
+    found = (one for one in reversed(paragraphs(row.screen)) if re.search(setup.cause, one, re.IGNORECASE))
+    both = next((one for one in found if re.search(setup.object, one, re.IGNORECASE)), "").replace("`", "'")
+    shown = both if len(both) <= LONGEST else f"{both[:LONGEST].rpartition(' ')[0]} ..."
+    return f"`{shown}`" if shown else ""
+
+
+def newest(kept: Iterable[tuple[str, Sequence[Row]]]) -> list[tuple[Row, str]]:
+    """Return each set-up's last row that was tried, with its commit, by the rows of commits, the oldest first."""
+    found: dict[int, tuple[Row, str]] = {}
+    for commit, rows in kept:
+        for place, row in enumerate(rows):
+            if place not in found or row.verdict != "waiting":
+                found[place] = row, commit if row.verdict != "waiting" else ""
+    return [found[place] for place in sorted(found)]
 
 
 def _line(row: Row) -> str:

@@ -31,6 +31,9 @@ _REPLY: Final = {4: 0, 6: 129}
 _ICMP6_FILTER: Final = 1
 """From linux/icmpv6.h: which types a raw socket is not given (RFC 3542, section 3.2)."""
 _TOKEN: Final = 16
+_IP_HEADER: Final = {4: 20, 6: 40}
+LARGE_EVERY: Final = 2
+"""Every so many rounds a packet as large as the path to the gateway carries is sent as well."""
 _AT_ONCE: Final = 64
 """Replies that are read before the reactor may do something else."""
 
@@ -65,10 +68,10 @@ class _IcmpSocket:
             self._socket.close()
             self._socket = None
 
-    def send(self, pod: str, sequence: int, token: bytes) -> None:
+    def send(self, pod: str, sequence: int, data: bytes) -> None:
         """Send one request; raises OSError."""
         if self._socket is not None:
-            self._socket.sendto(echo_request(self._version, sequence, token), (pod, 0))
+            self._socket.sendto(echo_request(self._version, sequence, data), (pod, 0))
 
     def fileno(self) -> int:
         return self._socket.fileno() if self._socket is not None else -1
@@ -103,7 +106,8 @@ class Pinger:
         self._sockets: dict[int, _IcmpSocket] = {}
         self._sources: tuple[str, ...] = ()
         self._sequence = 0
-        self._waiting: dict[bytes, PathKey] = {}
+        self._waiting: dict[bytes, tuple[PathKey, int]] = {}
+        self._sizes: Mapping[str, int] = {}
         self._loop = LoopingCall(self._send_round)
         self._loop.clock = reactor
         self.paths: dict[PathKey, PodPath] = {}
@@ -142,9 +146,13 @@ class Pinger:
         for one in sockets.values():
             one.close()
 
-    def set_targets(self, targets: Mapping[PathKey, str]) -> None:
-        """Ping these pods from now on; what is known of one pod is not used for another."""
+    def set_targets(self, targets: Mapping[PathKey, str], sizes: Mapping[str, int]) -> None:
+        """Ping these pods from now on; what is known of one pod is not used for another.
+
+        ``sizes`` are the bytes that a whole packet has on the path to the gateway of a peer; absent where unknown.
+        """
         now = self._reactor.seconds()
+        self._sizes = sizes
         for name in [one for one in self.paths if one not in targets]:
             del self.paths[name]
         self.silent.value = self.silent.value & self.paths.keys()
@@ -153,29 +161,38 @@ class Pinger:
                 self.paths[name] = PodPath(pod, now)
 
     def _on_reply(self, sender: str, token: bytes) -> None:
-        name = self._waiting.pop(token, None)
+        name, size = self._waiting.pop(token, (None, 0))
         path = self.paths.get(name) if name is not None else None
-        if name is not None and path is not None and path.pod == sender:
+        if name is None or path is None or path.pod != sender:
+            return
+        if not size:
             self.paths[name] = attrs.evolve(path, answered_at=self._reactor.seconds())
-            self._refresh(name)
+        elif size == path.size:
+            self.paths[name] = attrs.evolve(path, large_since=None)
+        self._refresh(name)
 
     def _send_round(self) -> None:
         # A reply after three rounds counts as lost; else pods that never answer would fill the table.
-        keep = 3 * max(1, len(self.paths))
+        keep = 6 * max(1, len(self.paths))
         self._waiting = dict(list(self._waiting.items())[-keep:])
         self._sequence = (self._sequence + 1) & 0xFFFF
-        for name, path in self.paths.items():
-            token = secrets.token_bytes(_TOKEN)
-            self._waiting[token] = name
-            self._send(path.pod, token)
+        for name, path in list(self.paths.items()):
+            self._send(name, path.pod, 0)
+            if self._sequence % LARGE_EVERY == 0 and (size := self._sizes.get(name[0], 0)):
+                begun = path.large_since if path.size == size else None
+                now = self._reactor.seconds()
+                self.paths[name] = attrs.evolve(path, size=size, large_since=now if begun is None else begun)
+                self._send(name, path.pod, size)
             self._refresh(name)
 
-    def _send(self, pod: str, token: bytes) -> None:
+    def _send(self, name: PathKey, pod: str, size: int) -> None:
+        token = secrets.token_bytes(_TOKEN)
         raw = self._sockets.get(6 if ":" in pod else 4)
         if raw is None:
             return
+        self._waiting[token] = name, size
         try:
-            raw.send(pod, self._sequence, token)
+            raw.send(pod, self._sequence, token + bytes(padding(6 if ":" in pod else 4, size)))
         except OSError as error:
             self._log.debug("no echo request to {address}: {error}", address=pod, error=error)
 
@@ -184,12 +201,18 @@ class Pinger:
         self.silent.set(self.silent.value | {name} if silent else self.silent.value - {name})
 
 
-def echo_request(version: int, sequence: int, token: bytes) -> bytes:
-    """Return an echo request with a token of an even number of bytes; for ICMPv6 the kernel fills the checksum in."""
+def padding(version: int, size: int) -> int:
+    """Return how many bytes follow the token in a packet of ``size`` bytes as a whole: an even number, or none."""
+    left = size - _IP_HEADER[version] - _HEAD.size - _TOKEN
+    return max(0, left - left % 2)
+
+
+def echo_request(version: int, sequence: int, data: bytes) -> bytes:
+    """Return an echo request with an even number of bytes of data; for ICMPv6 the kernel fills the checksum in."""
     head = _HEAD.pack(_REQUEST[version], 0, 0, 0x6C71, sequence)
     if version == 6:
-        return head + token
-    return _HEAD.pack(_REQUEST[version], 0, checksum(head + token), 0x6C71, sequence) + token
+        return head + data
+    return _HEAD.pack(_REQUEST[version], 0, checksum(head + data), 0x6C71, sequence) + data
 
 
 def icmp6_filter(kind: int) -> bytes:
