@@ -6,6 +6,7 @@ names no object of this cluster: what is no kind of the borrower's (``RemotePod`
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, Final
 
@@ -39,17 +40,36 @@ _REMOTE: Final = "Remote"
 _LABELS_KEPT: Final = (SERVICE_NAME_LABEL, "service.kubernetes.io/headless")
 
 
+def digest_of(template: SliceTemplate) -> bytes:
+    """Return the digest of what a slice holds; equal ones have the same.
+
+    Their JSON may differ: a value is left out of it where it is the default one itself, and not where it is equal.
+    """
+    return hashlib.blake2b(repr(template).encode(errors="backslashreplace"), digest_size=16).digest()
+
+
 class EndpointSlice(Object, frozen=True):
-    """An EndpointSlice of this cluster: the fields that come from a ShadowEndpointSlice."""
+    """An EndpointSlice of this cluster: of the fields that come from a ShadowEndpointSlice the digest alone is kept.
+
+    In memory a thousand endpoints take several times what they do at the API server, and a borrower chooses how many
+    there are.
+    """
 
     address_type: str = "IPv4"
     endpoints: list[SliceEndpoint] | None = None
     ports: list[SlicePort] | None = None
+    content: bytes = msgspec.field(default=b"", name="-")
 
-    @property
-    def template(self) -> SliceTemplate:
-        """The content without metadata."""
-        return SliceTemplate(address_type=self.address_type, endpoints=self.endpoints or None, ports=self.ports or None)
+    def __post_init__(self) -> None:
+        if self.content and not self.endpoints and not self.ports:
+            return  # a copy with other metadata
+        held = SliceTemplate(address_type=self.address_type, endpoints=self.endpoints or None, ports=self.ports or None)
+        for name, value in (("content", digest_of(held)), ("endpoints", None), ("ports", None)):
+            msgspec.structs.force_setattr(self, name, value)
+
+    def holds(self, wanted: SliceTemplate) -> bool:
+        """Return whether it is as wanted."""
+        return self.content == digest_of(wanted)
 
 
 @frozen
@@ -104,7 +124,7 @@ def decide(
         return Replace(present.metadata.uid)
     labels = labels_of(shadow.metadata)
     is_labelled = all(present.metadata.labels.get(key) == value for key, value in labels.items())
-    if present.template != wanted or not is_labelled or says_lost(present) != lost:
+    if not present.holds(wanted) or not is_labelled or says_lost(present) != lost:
         return Update(present.metadata.uid)
     return Nothing()
 

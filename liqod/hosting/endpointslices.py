@@ -27,6 +27,7 @@ from liqod.hosting.endpointslice_forge import (
     Update,
     body_of,
     decide,
+    digest_of,
     direct_ways,
     directly,
     of_no_service,
@@ -77,19 +78,20 @@ def _services_of(shadow: ShadowEndpointSlice) -> Iterable[Key]:
 
 @attrs.frozen
 class WrittenSlice:
-    """The content last written for a ShadowEndpointSlice (by its UID), and how often in a row."""
+    """The digest of the content last written for a ShadowEndpointSlice (by its UID), and how often in a row."""
 
     uid: str
-    template: SliceTemplate
+    content: bytes
     creations: Creations = attrs.field(factory=Creations)
 
     def again(self, uid: str, template: SliceTemplate, now: float) -> WrittenSlice:
         """Return the record of one more write; other content starts a new count."""
-        same = self.uid == uid and self.template == template
-        return WrittenSlice(uid, template, (self.creations if same else Creations()).created(now))
+        content = digest_of(template)
+        same = self.uid == uid and self.content == content
+        return WrittenSlice(uid, content, (self.creations if same else Creations()).created(now))
 
 
-_NEVER: Final = WrittenSlice("", SliceTemplate())
+_NEVER: Final = WrittenSlice("", b"")
 
 
 @attrs.define

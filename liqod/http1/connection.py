@@ -58,6 +58,8 @@ class Connection:
         self._limits = limits
         self._failure: Malformed | None = None
         self._data = b""
+        # How much of it is known to hold no end of a head.
+        self._searched = 0
         self._eof = False
         # Whether another message may follow on this connection.
         self._keep = True
@@ -123,7 +125,9 @@ class Connection:
             if self._data:
                 raise Malformed(502, "an answer came to a request that was not sent")
             return None
-        end = grammar.head_end(self._data, self._limits.head) if self._data else 0
+        end = grammar.head_end(self._data, self._limits.head, self._searched) if self._data else 0
+        # A head that comes in crumbs is not searched from its beginning for each of them.
+        self._searched = 0 if end else len(self._data)
         if not end:
             return None
         head, self._data = self._data[:end], self._data[end:]

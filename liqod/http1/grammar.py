@@ -35,12 +35,12 @@ _DIGITS: Final = re.compile(rb"[0-9]{1,%d}" % MAX_LENGTH_DIGITS)
 _SIZE: Final = re.compile(rb"([0-9A-Fa-f]{1,%d})\r\n" % MAX_SIZE_DIGITS)
 
 
-def head_end(data: bytes, maximum: int) -> int:
+def head_end(data: bytes, maximum: int, searched: int = 0) -> int:
     """Return where the head ends (behind the empty line), 0 while it is not complete.
 
-    Raises Malformed for a head of more than ``maximum`` bytes.
+    In the first ``searched`` bytes it does not end. Raises Malformed for a head of more than ``maximum`` bytes.
     """
-    end = data.find(b"\r\n\r\n")
+    end = data.find(b"\r\n\r\n", max(0, searched - 3))
     if end > maximum or (end < 0 and len(data) > maximum):
         raise Malformed(431, f"the head of a message is longer than {maximum} bytes")
     return end + 4 if end >= 0 else 0

@@ -66,6 +66,7 @@ from liqod.kube.requests import Content, collection, encoded, identity, item, na
 from liqod.kube.resources import Resource
 from liqod.kube.version import ServerVersion
 from liqod.model.names import FIELD_MANAGER
+from liqod.model.objects.meta import number
 
 T = TypeVar("T", default=dict[str, Any])
 R = TypeVar("R")
@@ -567,7 +568,9 @@ class Client:
             return cast(T, None)
         decode = self._decoders.get(view)
         if decode is None:
-            decode = decode_raw if view == ListPage[msgspec.Raw] else msgspec.json.Decoder(view).decode
+            decode = (
+                decode_raw if view == ListPage[msgspec.Raw] else msgspec.json.Decoder(view, float_hook=number).decode
+            )
             self._decoders[view] = decode
         if self._answers.strict and decode is not decode_raw and count_parts(answer) > MOST_PARTS:
             raise TooLarge(f"an answer of {self.config.server} has more than {MOST_PARTS} parts")

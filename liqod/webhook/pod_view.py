@@ -12,7 +12,7 @@ import msgspec
 
 from liqod.kube.nesting import count_parts
 from liqod.model.names import WEBHOOK_PROBE
-from liqod.model.objects.meta import View
+from liqod.model.objects.meta import View, from_json
 from liqod.model.objects.tolerations import EVICT_AFTER, HELD
 
 MAX_PARTS: Final = 1 << 16
@@ -81,7 +81,7 @@ def _value(name: str, raw: msgspec.Raw) -> Any:
     parts = count_parts(data)
     if parts > MAX_PARTS:
         raise TooManyParts(f"{name} of the pod has some {parts} parts: more than {MAX_PARTS} are not read; use fewer")
-    return msgspec.json.decode(data)
+    return from_json(data)
 
 
 def _is_object(raw: msgspec.Raw) -> bool:

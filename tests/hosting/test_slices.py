@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from typing import Any
 
 import msgspec
@@ -20,8 +21,9 @@ from liqod.hosting.endpointslice_forge import (
     template_of,
     unready,
 )
+from liqod.hosting.endpointslices import WrittenSlice
 from liqod.hosting.tenants import policies
-from liqod.model.records.views import ShadowEndpointSlice
+from liqod.model.records.views import ShadowEndpointSlice, SliceTemplate
 
 
 def shadow(uid: str = "s1", **template: Any) -> ShadowEndpointSlice:
@@ -144,3 +146,30 @@ class ShadowEndpointSliceTests(SynchronousTestCase):
             self.assertEqual(each["spec"]["failurePolicy"], "Fail")
             if each["metadata"]["name"] not in of_others:
                 self.assertIn("liqo-tenant-", each["spec"]["matchConditions"][0]["expression"])
+
+
+class MemoryTests(SynchronousTestCase):
+    """What the daemon keeps of the slices of a tenant that has as many endpoints as it can."""
+
+    def test_many_endpoints(self) -> None:
+        """Record and slice together take no more than three times their bytes at the API server."""
+        endpoints = [{"addresses": [f"198.51.{one // 250}.{one % 250}"], "zone": "z" * 60} for one in range(1000)]
+        body = msgspec.json.encode({**msgspec.to_builtins(shadow(endpoints=endpoints, ports=[{"port": 80}]))})
+        made = msgspec.json.encode(body_of(record := decoded(body, ShadowEndpointSlice), template_of(record, "home")))
+        tracemalloc.start()
+        try:
+            before, _ = tracemalloc.get_traced_memory()
+            kept = (decoded(body, ShadowEndpointSlice), decoded(made, EndpointSlice))
+            written = WrittenSlice("", b"").again("s1", template_of(kept[0], "home"), 0.0)
+            after, _ = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+        self.assertLess(after - before, 3 * len(body))
+        self.assertTrue(kept[1].holds(template_of(kept[0], "home")))
+        self.assertFalse(kept[1].holds(SliceTemplate()))
+        self.assertEqual(written.content, kept[1].content)
+
+
+def decoded(data: bytes, view: type[Any]) -> Any:
+    """Return an object as a cache keeps it."""
+    return msgspec.json.decode(data, type=view)

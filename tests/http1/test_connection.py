@@ -8,6 +8,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
+from liqod.http1 import grammar
 from liqod.http1.connection import Connection, Event, MessageLimits
 from liqod.http1.errors import Malformed
 from liqod.http1.messages import (
@@ -183,6 +184,28 @@ class BoundTests(SynchronousTestCase):
         self.assertEqual(events_of(server(b"GET / HTTP/1.1\r\nX: ")), [])
         for end in (b"", b"\r\n\r\n"):
             self.assertEqual(self.code(server(GET + b"X-A: " + b"a" * 70000 + end)), 431)
+
+    def test_a_head_in_crumbs(self) -> None:
+        """What was searched for the end of a head is not searched again with each crumb, wherever it is cut."""
+        looked = 0
+        real = grammar.head_end
+
+        def counting(data: bytes, maximum: int, searched: int = 0) -> int:
+            nonlocal looked
+            looked += len(data) - searched
+            return real(data, maximum, searched)
+
+        self.patch(grammar, "head_end", counting)
+        head = b"GET / HTTP/1.1\r\nhost: a\r\n" + b"".join(b"a%d: b\r\n" % n for n in range(60)) + b"\r\n"
+        for crumb in (1, 2, 3, 5, 7):
+            looked = 0
+            connection = server()
+            events: list[Event] = []
+            for begin in range(0, len(head), crumb):
+                connection.receive(head[begin : begin + crumb])
+                events += events_of(connection)
+            self.assertEqual([type(one) for one in events][:1], [Request], crumb)
+            self.assertLess(looked, 2 * len(head), crumb)
 
     def test_many_headers(self) -> None:
         """Sixty-four headers are read, one more is refused."""

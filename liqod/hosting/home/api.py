@@ -150,7 +150,7 @@ class HomeApiSlices(Controller[Key]):
             return After(1.0)
         if present is None:
             made = await self._client.create(ENDPOINTSLICES, body_of(service, tenant, place), view=EndpointSlice)
-        elif present.template != template_at(place):
+        elif not present.holds(template_at(place)):
             made = await self._client.patch(
                 ENDPOINTSLICES, there.name, _content(place), there.namespace, view=EndpointSlice
             )

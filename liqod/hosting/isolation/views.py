@@ -10,7 +10,7 @@ import msgspec
 from liqod.hosting.networkpolicies.compiler import CLOSED, FLOOR, LONG_PREFIX, PREFIX
 from liqod.hosting.tenants.bounds import NAME
 from liqod.model.digests import long_digest
-from liqod.model.objects.meta import Object
+from liqod.model.objects.meta import Object, from_json
 
 
 class NetworkPolicy(Object, frozen=True):
@@ -20,7 +20,7 @@ class NetworkPolicy(Object, frozen=True):
 
     def __post_init__(self) -> None:
         text = bytes(self.spec)
-        digest = self.digest if text.startswith(b'"') else digest_of(msgspec.json.decode(text))
+        digest = self.digest if text.startswith(b'"') else digest_of(from_json(text))
         msgspec.structs.force_setattr(self, "spec", msgspec.Raw(f'"{digest}"'.encode()))
 
     @property

@@ -42,6 +42,7 @@ from liqod.model.names import (
     TYPE_LABEL,
     VIRTUAL_NODE_TYPE,
 )
+from liqod.model.objects.meta import from_json
 from liqod.model.records.views import ShadowPod
 
 API_VERSION: Final = SHADOW_POD_GROUP + "v1beta1"
@@ -72,7 +73,7 @@ def pod(shadow: ShadowPod, priority_class: str = "", accounts: Collection[str] =
     ``accounts`` are the service accounts that it may run as.
     """
     tenant = shadow.metadata.labels.get(ORIGIN_LABEL, "")
-    spec = spec_of(msgspec.json.decode(shadow.spec.pod), tenant, accounts)
+    spec = spec_of(from_json(shadow.spec.pod), tenant, accounts)
     if priority_class:
         spec["priorityClassName"] = priority_class
     labels, annotations = labels_of(shadow), annotations_of(shadow)

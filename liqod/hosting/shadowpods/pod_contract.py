@@ -18,6 +18,7 @@ from liqod.hosting.shadowpods.forge import account_of
 from liqod.hosting.shadowpods.validation import items_in, mapping_in
 from liqod.hosting.tenants.admission import pod_shape
 from liqod.hosting.tenants.contract import Contract
+from liqod.model.objects.meta import from_json
 from liqod.model.objects.portable_metadata import is_allowed, is_of_cluster, portable
 from liqod.model.objects.tenant_nodes import CONTROL_PLANE
 from liqod.model.records.views import ShadowPod
@@ -37,7 +38,7 @@ def restrict(shadow: ShadowPod, contract: Contract, *, off_control_plane: bool =
     """
     raw = raw_spec(shadow)
     try:
-        wanted = msgspec.json.decode(raw)
+        wanted = from_json(raw)
     except (msgspec.MsgspecError, RecursionError) as error:
         raise ValueError(f"it is not a pod spec: {error}") from None
     _check_depth(wanted)

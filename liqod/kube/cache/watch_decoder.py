@@ -14,7 +14,7 @@ from liqod.kube.cache.store import V
 from liqod.kube.errors import ApiError, from_status
 from liqod.kube.nesting import count_parts, shallow
 from liqod.model.ids import Key
-from liqod.model.objects.meta import Object, View
+from liqod.model.objects.meta import Object, View, number
 
 LONGEST: Final = 16 << 20
 """Maximum bytes of one line: etcd limits a request to 1.5 MiB (``--max-request-bytes``), and Go writes one byte of it,
@@ -117,8 +117,8 @@ class Decoder(Generic[V]):
 
     def __init__(self, view: type[V], most_parts: int | None = None) -> None:
         self.most_parts = most_parts
-        self._view = msgspec.json.Decoder(view)
-        self._change: msgspec.json.Decoder[WatchEvent[V]] = msgspec.json.Decoder(WatchEvent[view])  # type: ignore[valid-type]
+        self._view = msgspec.json.Decoder(view, float_hook=number)
+        self._change: msgspec.json.Decoder[WatchEvent[V]] = msgspec.json.Decoder(WatchEvent[view], float_hook=number)  # type: ignore[valid-type]
 
     def line(self, line: bytes) -> WatchEvent[V] | Bookmark | Failure | Unreadable:
         """Return the event of a line; malformed input is returned as Unreadable, not raised."""

@@ -24,7 +24,7 @@ from liqod.kube.writing.merge_patch import merge_patch
 from liqod.kube.writing.mutation_cache import Mutated
 from liqod.kube.writing.refusals import RefusedWrite, Retry, refused_write
 from liqod.model.ids import Key
-from liqod.model.objects.meta import to_dict
+from liqod.model.objects.meta import from_json, to_dict
 
 
 class WithStatus(Viewed, Protocol):
@@ -114,7 +114,7 @@ class StatusWriter(Generic[S]):
 
 def _plain(status: Any) -> Mapping[str, Any]:
     if isinstance(status, msgspec.Raw | bytes):
-        status = msgspec.json.decode(status) if bytes(status) else {}
+        status = from_json(status) if bytes(status) else {}
     elif isinstance(status, msgspec.Struct):
         status = to_dict(status)
     return status if isinstance(status, Mapping) else {}

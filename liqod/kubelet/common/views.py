@@ -11,7 +11,7 @@ from typing import Any, cast
 import msgspec
 
 from liqod.kubelet.common.status_limits import LONGEST, limited
-from liqod.model.objects.meta import Object, View
+from liqod.model.objects.meta import Object, View, from_json
 
 _EMPTY = msgspec.Raw(b"{}")
 """Phases of a pod that has ended."""
@@ -19,7 +19,7 @@ _EMPTY = msgspec.Raw(b"{}")
 
 def decoded(raw: msgspec.Raw) -> dict[str, Any]:
     """Return a raw JSON object as a dict; an absent or null one is an empty dict."""
-    return cast("dict[str, Any]", msgspec.json.decode(raw) or {})
+    return cast("dict[str, Any]", from_json(raw) or {})
 
 
 class HomePod(Object, frozen=True):
@@ -45,7 +45,7 @@ class RemotePod(Object, frozen=True):
     def __post_init__(self) -> None:
         status = self.status.copy()
         if memoryview(status).nbytes > LONGEST:
-            content = msgspec.json.decode(status)
+            content = from_json(status)
             status = msgspec.Raw(msgspec.json.encode(limited(content if isinstance(content, dict) else {})))
         msgspec.structs.force_setattr(self, "status", status)
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from liqod.model.objects.meta import Object
+from liqod.model.objects.meta import Object, from_json
 
 _NULL = msgspec.Raw(b"null")
 
@@ -34,7 +34,7 @@ class Reflectable(Object, frozen=True):
         for name, wire in zip(self.__struct_fields__, self.__struct_encode_fields__, strict=True):
             value = getattr(self, name)
             if isinstance(value, msgspec.Raw):
-                value = msgspec.json.decode(value)
+                value = from_json(value)
             if name != "metadata" and value:
                 found[wire] = value
         return found

@@ -6,6 +6,7 @@ Views are msgspec structs that name only the fields liqod uses, so that decoding
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -166,6 +167,26 @@ def set_condition(conditions: Sequence[Condition], new: Condition, now: str) -> 
 def to_dict(value: Any) -> Any:
     """Return a view as plain JSON values (dicts, lists, strings), ready for a request body."""
     return msgspec.to_builtins(value)
+
+
+def number(text: str) -> float:
+    """Return a number that JSON has; raises ValueError for one out of range.
+
+    As ``float_hook`` of a decoder it takes half a microsecond. Left to itself msgspec takes ten for each ``1e308``: a
+    third of a second for the largest pod.
+    """
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError("Number out of range")
+    return value
+
+
+_untyped: Final = msgspec.json.Decoder(float_hook=number)
+
+
+def from_json(data: bytes | msgspec.Raw) -> Any:
+    """Return what JSON of somebody else says as plain values; raises msgspec.MsgspecError, RecursionError."""
+    return _untyped.decode(data)
 
 
 def label_selector(labels: Mapping[str, str]) -> str:

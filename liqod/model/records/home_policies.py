@@ -13,7 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from liqod.model.digests import long_digest
-from liqod.model.objects.meta import Object, View
+from liqod.model.objects.meta import Object, View, from_json
 
 NAME: Final = "home"
 """The name of the record; there is one in a namespace."""
@@ -130,7 +130,7 @@ def digest_of(spec: Any) -> str:
     Empty for one that is nested too deeply to be read.
     """
     try:
-        value = msgspec.json.decode(spec) if isinstance(spec, msgspec.Raw) else spec
+        value = from_json(spec) if isinstance(spec, msgspec.Raw) else spec
         return long_digest(value)
     except RecursionError:  # it comes from a peer, and is no record of ours
         return ""

@@ -6,12 +6,14 @@ because a record may be older than the daemon that reads it.
 
 from __future__ import annotations
 
+import sys
 from typing import Any, Final, Literal
 
 import msgspec
 
 from liqod.model.ids import ClusterID, Fingerprint, Key
 from liqod.model.names import tenant_namespace
+from liqod.model.objects.interning import Interner
 from liqod.model.objects.meta import Condition, Object, View
 from liqod.model.records.offer import Offer
 
@@ -360,6 +362,9 @@ class EndpointConditions(View, frozen=True):
     terminating: bool | None = None
 
 
+_conditions: Final[Interner[EndpointConditions]] = Interner(msgspec.json.Encoder().encode)
+
+
 class ObjectReference(View, frozen=True):
     """The object that an endpoint stands for."""
 
@@ -382,7 +387,7 @@ class EndpointHints(View, frozen=True):
 
 
 class SliceEndpoint(View, frozen=True):
-    """One endpoint of a slice, as far as it travels between clusters."""
+    """One endpoint of a slice, as far as it travels between clusters; what many have alike is kept once."""
 
     addresses: list[str] = []
     conditions: EndpointConditions = EndpointConditions()
@@ -391,6 +396,14 @@ class SliceEndpoint(View, frozen=True):
     zone: str | None = None
     hints: EndpointHints | None = None
     target_ref: ObjectReference | None = None
+
+    def __post_init__(self) -> None:
+        force = msgspec.structs.force_setattr
+        force(self, "conditions", _conditions(self.conditions))
+        for name in ("hostname", "node_name", "zone"):
+            text = getattr(self, name)
+            if text is not None:
+                force(self, name, sys.intern(text))
 
 
 class SlicePort(View, frozen=True):

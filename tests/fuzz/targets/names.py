@@ -17,6 +17,7 @@ from liqod.discovery.interfaces import InterfaceChoice
 from liqod.discovery.mdns import MAX_INSTANCE, TYPE, Responder
 from liqod.discovery.merge import MAX_CANDIDATES, Lost, Resolved, candidates, fold
 from liqod.discovery.unicast import SearchFailed, SearchResult, search
+from liqod.flow.connections.dns_reading import decoded
 from liqod.names import answers, question
 from liqod.names.translation import Empty, Forward, Reverse, TenantView, Translate, plan
 from tests.fuzz.cost import Target
@@ -123,8 +124,7 @@ class _Server:
         self._parts = parts
 
     def _answer(self, number: int) -> Deferred[Any]:
-        message = dns.Message()
-        message.fromStr(self._parts[number] if number < len(self._parts) else b"")
+        message = decoded(self._parts[number] if number < len(self._parts) else b"")
         return succeed((message.answers, message.authority, message.additional))
 
     def lookupPointer(self, name: bytes, timeout: Sequence[int]) -> Deferred[Any]:

@@ -22,6 +22,7 @@ SERVE = "mkdir -p /tmp/www && echo hello > /tmp/www/index.html && exec httpd -f 
 class RestrictedTests(LedgerTests):
     """Steps in the order of their numbers."""
 
+    built = ()
     # It follows a section [hosting].
     configuration = f'\npod-security = "restricted"\n{LedgerTests.configuration}'
 

@@ -29,7 +29,7 @@ from liqod.kube.resources import PODS
 from liqod.model.ids import Key
 from liqod.model.names import ISOLATED_LABEL
 from liqod.model.objects import quantity
-from liqod.model.objects.meta import Object
+from liqod.model.objects.meta import Object, from_json
 from liqod.model.objects.quantity import Resources
 from liqod.model.records.views import ShadowPod
 
@@ -178,7 +178,7 @@ class InPlaceUpdate:
         terms = self._contracts.of(tenant)
         if terms.granted.quota != "hard":
             return None
-        spec = msgspec.json.decode(shadow.spec.pod)
+        spec = from_json(shadow.spec.pod)
         return msgspec.convert(with_limits(spec, offered, default_requests(terms, offered)), PodSpec)
 
     async def _patch_size(self, pod: Pod, patch: list[dict[str, Any]]) -> _Outcome:
