@@ -65,7 +65,7 @@ class Problems:
             records = _records_of(features)
             if records is None:
                 continue
-            unmet = [fact.otherwise for fact in features.requirements() if not fact.holds]
+            unmet = [fact.otherwise for fact in features.requirements() if not fact.holds] + features.failures()
             found = examine(Evidence(records=records, unmet=unmet)).problems
             counts = Counter((shown_code(one.code), one.severity) for one in found)
             for labels, count in sorted(counts.items()):

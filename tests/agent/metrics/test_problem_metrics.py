@@ -63,6 +63,7 @@ class ProblemsTests(SynchronousTestCase):
     def setUp(self) -> None:
         self.informers = Informers()
         self.unmet: list[ReadinessCondition] = []
+        self.failures: list[Unmet] = []
         self.pods: list[HomePod] = []
         context = SimpleNamespace(node_name="liqo-milan")
         kubelet = SimpleNamespace(context=context, home_pods=lambda: self.pods)
@@ -71,6 +72,7 @@ class ProblemsTests(SynchronousTestCase):
             fabric=object(),
             kubelets=SimpleNamespace(all=lambda: [kubelet]),
             requirements=lambda: iter(self.unmet),
+            failures=lambda: self.failures,
         )
 
     def found(self) -> dict[tuple[str, ...], float]:
@@ -90,6 +92,11 @@ class ProblemsTests(SynchronousTestCase):
     def test_nothing_is_wrong(self) -> None:
         """A cluster without peers has no problem: this daemon leads, and says so of itself."""
         self.assertEqual(self.found(), {})
+
+    def test_what_fails(self) -> None:
+        """What fails while the daemon is ready is a problem here as in `liqodctl status`, and so in the alert."""
+        self.failures = [Unmet("NetworkFailing", "nft cannot be run")]
+        self.assertEqual(self.found(), {("NetworkFailing", "error"): 1.0})
 
     def test_what_is_wrong(self) -> None:
         """Problems of one code are counted together; causes stand for what they cause, as `liqodctl status` has it."""
