@@ -66,8 +66,10 @@ def _copied(version: str, folder: Path) -> Path:
         text = (tree / name).read_text()
         assert VERSION in text, f"{name} has no {VERSION}"
         (tree / name).write_text(text.replace(VERSION, version))
-    # The tools take what git knows, or would add.
-    subprocess.run(["git", "init", "--quiet", str(tree)], check=True)
+    # The tools take what git knows, and say of which commit it is.
+    author = ("-c", "user.name=tests", "-c", "user.email=tests@localhost", "-c", "commit.gpgSign=false")
+    for words in (("init", "--quiet"), ("add", "--all"), (*author, "commit", "--quiet", "--message", version)):
+        subprocess.run(["git", "-C", str(tree), *words], check=True)
     return tree
 
 
