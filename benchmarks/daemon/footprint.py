@@ -146,7 +146,7 @@ def of_package(scratch: Path) -> Form:
         _run(python, "-PE", "-m", "compileall", "-q", str(opt / "lib"))
         _note_made(place)
     (package,) = built.glob("*.deb")
-    return Form("package", package.stat().st_size, place, [python, "-PE", str(opt / "bin" / "twistd")])
+    return Form("package", package.stat().st_size, place, [python, "-PE", str(opt / "lib" / "liqod" / "twistd")])
 
 
 def archive_of(scratch: Path) -> Path:
