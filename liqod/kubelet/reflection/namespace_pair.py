@@ -134,7 +134,11 @@ class NamespacePair(MultiService):
 
     def settle(self) -> None:
         """Note it, if the lender has all that is at home."""
-        if self.synced and not self.is_settled and not self.changed_at:
+        if self.synced and not self.changed_at:
+            self._settle_once()
+
+    def _settle_once(self) -> None:
+        if not self.is_settled:
             self.is_settled = True
             self._settled()
 
@@ -156,9 +160,8 @@ class NamespacePair(MultiService):
         for name in names:
             self._changed(name)
         # What was reflected before is there, but for what changed meanwhile: nobody waits for that.
-        if self.there.items() and not self.is_settled:
-            self.is_settled = True
-            self._settled()
+        if self.there.items():
+            self._settle_once()
         self.settle()
 
 

@@ -56,3 +56,12 @@ class LedgerTests(ProgramTests):
         # While this looked the client went on.
         now = self.acknowledged(pod)
         self.assertLessEqual(len(rows), len(now) + 1)
+
+    def check_new_pod(self) -> None:
+        """Delete the primary's pod: another one runs at the lender, has what was committed, and is written on."""
+        before = self.uids(postgres.PRIMARY)
+        self.drop(f"pod/{self.primary}")
+        eventually("another pod", lambda: self.uids(postgres.PRIMARY) not in ({}, before))
+        self.at_milan(postgres.PRIMARY)
+        self.writes_on()
+        self.check_ledger()

@@ -54,12 +54,7 @@ class RestrictedTests(LedgerTests):
         self.home.apply(restricted(postgres.writer(address, self.at_home)))
         self.at_rome(WRITER)
         self.writes_on()
-        before = self.uids(postgres.PRIMARY)
-        self.drop(f"pod/{self.primary}")
-        eventually("another pod", lambda: self.uids(postgres.PRIMARY) not in ({}, before))
-        self.at_milan(postgres.PRIMARY)
-        self.writes_on()
-        self.check_ledger()
+        self.check_new_pod()
 
     def test_03_web_server(self) -> None:
         """A Deployment of web servers answers by its service, from home and from beside it."""
