@@ -120,6 +120,8 @@ class FirstPods:
         if held is None:
             held = self._held[space] = _Held(now + HELD, Timer(self._clock))
             self._look(space)
+        if space in self._done:
+            return None
         if now >= held.until:
             self._log.info("pods in {namespace} wait no longer for Services of their home", namespace=space)
             self._release(space)
@@ -128,17 +130,16 @@ class FirstPods:
         return After(held.until - now)
 
     def _look(self, space: str) -> None:
-        """Have the proxies' time begin again if all is in place; it ends if something is wanted that is not there.
-
-        Nothing wanted gets that time as well: the watch of Services may be behind that of pods.
-        """
+        """Have the proxies' time begin again if all is in place; it ends if something is wanted that is not there."""
         held = self._held[space]
         made = [one for cache in self._slices for one in cache.by_index(_BY_NAMESPACE, space)]
         services = self._services.by_index(_BY_NAMESPACE, space)
         if not is_in_place(services, self._shadows.by_index(_BY_NAMESPACE, space), made):
             held.settling.cancel()
-        else:
+        elif made:
             held.settling.start(PROXIES, self._release, space)
+        else:
+            self._release(space)
 
     def _release(self, space: str) -> None:
         self._done.add(space)
