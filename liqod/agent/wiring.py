@@ -64,7 +64,11 @@ def plain_failure(text: str) -> str:
 def network_failures(loop: ConvergeLoop) -> list[Unmet]:
     """Return why the network of a host is not as it should be, or does not stay so."""
     found = [Unmet("NetworkFailing", plain_failure(text)) for text in loop.failing.values()]
-    return [*found, Unmet("NetworkUndone", loop.undone)] if loop.undone else found
+    if loop.undone:
+        found.append(Unmet("NetworkUndone", loop.undone))
+    if not loop.is_forwarding:
+        found.append(Unmet("ForwardingOff", "this host forwards no packets: none passes between pods and peers"))
+    return found
 
 
 @attrs.frozen

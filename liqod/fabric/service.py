@@ -161,6 +161,10 @@ class Fabric(ConvergeLoop):
     def undone(self) -> str:
         return self._local.losses.sentence if self._local is not None else ""
 
+    @property
+    def is_forwarding(self) -> bool:
+        return self._local is None or self._local.is_forwarding
+
     async def _leave_host(self) -> None:
         # A host may be without tunnels because it has nothing to make one with; then nothing of ours is there either.
         if self._local is None:

@@ -50,8 +50,9 @@ def public_key(private: str) -> str:
 class FakeKernel:
     """One host. ``links``, ``rules``, ``routes`` and ``tables`` are its state; ``commands`` is what was asked of it.
 
-    Without ``has_six`` its devices have no IPv6 (net.ipv6.conf.all.disable_ipv6 is 1). ``all_rp_filter`` is
-    net.ipv4.conf.all.rp_filter; with ``read_only`` no kernel parameter can be written, as in a container.
+    ``is_forwarding``: its devices forward packets. Without ``has_six`` they have no IPv6
+    (net.ipv6.conf.all.disable_ipv6 is 1). ``all_rp_filter`` is net.ipv4.conf.all.rp_filter; with ``read_only`` no
+    kernel parameter can be written, as in a container.
     ``unmarked`` are those of the rules that do not say that the kernel made them.
     """
 
@@ -65,6 +66,7 @@ class FakeKernel:
         self.commands: list[tuple[str, ...]] = []
         self.fail_after: int | None = None
         self.has_six = True
+        self.is_forwarding = True
         self.all_rp_filter = "1"
         self.read_only = False
 
@@ -217,6 +219,9 @@ class FakeKernel:
         match words:
             case ["-n", "net.ipv4.ip_forward"]:
                 return ProgramOutput(0, "1\n", "")
+            case ["-n", name] if name.endswith(".forwarding"):
+                self._link(name.split(".")[3])
+                return ProgramOutput(0, f"{self.is_forwarding:d}\n", "")
             case ["-n", "net.ipv6.conf.default.disable_ipv6"]:
                 return ProgramOutput(0, "0\n" if self.has_six else "1\n", "")
             case ["-n", "net.ipv4.conf.all.rp_filter"]:

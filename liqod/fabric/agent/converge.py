@@ -103,6 +103,11 @@ class ConvergeLoop(Controller[str]):
         """What something else on this host removes again and again, as a sentence; empty where nothing does."""
         return ""
 
+    @property
+    def is_forwarding(self) -> bool:
+        """Whether the host forwards packets, as far as it was looked at."""
+        return True
+
     def enqueue(self, key: str, after: float = 0.0) -> None:
         self._is_next_prompted = True
         super().enqueue(key, after)

@@ -15,7 +15,16 @@ from twisted.logger import Logger
 from liqod.fabric.agent.converge import HOST, Clearness, FabricHost
 from liqod.fabric.agent.kernel import device as devices
 from liqod.fabric.agent.kernel.address_watch import AddressWatch
-from liqod.fabric.agent.kernel.host import HostKernel, Kernel, KernelError, apply, checked, has_six, observe
+from liqod.fabric.agent.kernel.host import (
+    HostKernel,
+    Kernel,
+    KernelError,
+    apply,
+    checked,
+    has_six,
+    is_forwarding,
+    observe,
+)
 from liqod.fabric.agent.kernel.host_facts import host_addresses, name_servers, tunnel_mtu, uplink_mtu
 from liqod.fabric.agent.kernel.model import INWARD, DesiredKernel, HostCommand, ObservedKernel, Overlay, TunnelPeer
 from liqod.fabric.agent.kernel.plan import outline, plan, removal, show
@@ -76,6 +85,8 @@ class GatewayAgent(MultiService):
         self.last_plan: tuple[HostCommand, ...] = ()
         self.losses = Losses()
         """What something else on this host removes."""
+        self.is_forwarding = True
+        """Whether the host forwards what comes out of the tunnel, by the last pass."""
 
     def sources(self) -> Iterable[Source[str]]:
         """Yield what enqueues a pass of the converge loop."""
@@ -184,6 +195,7 @@ class GatewayAgent(MultiService):
                 # The next key is accepted by the device now, and control confirms that to the peer in its next pass.
                 self._unconfirmed.set(self._unconfirmed.value + 1)
         self._converged_at = self._addresses
+        self._prober.is_forwarding = self.is_forwarding = await is_forwarding(self._kernel, self._settings.device)
         self._probe(desired)
         return self.report()
 
@@ -195,6 +207,7 @@ class GatewayAgent(MultiService):
         self._prober.set_targets({}, 0)
         self._pinger.set_targets({}, {})
         self.losses = Losses()
+        self.is_forwarding = True
         self.close()
         begun = self._reactor.seconds()
         await self._apply(await self.preview_removal(), "there is no peer: removing the network")

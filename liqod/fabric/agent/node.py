@@ -14,7 +14,7 @@ from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
 from liqod.fabric.agent.converge import HOST, Clearness, ConvergeLoop, FabricHost
-from liqod.fabric.agent.kernel.host import HostKernel, Kernel, apply, checked, has_six, observe_node
+from liqod.fabric.agent.kernel.host import HostKernel, Kernel, apply, checked, has_six, is_forwarding, observe_node
 from liqod.fabric.agent.kernel.host_facts import uplink_mtu
 from liqod.fabric.agent.kernel.model import DesiredNodeKernel, HostCommand
 from liqod.fabric.agent.kernel.plan import node_plan, node_removal, outline, show
@@ -55,10 +55,15 @@ class NodeFabric(ConvergeLoop):
         self.last_plan: tuple[HostCommand, ...] = ()
         self._clearness = Clearness(host.reactor)
         self._losses = Losses()
+        self._is_forwarding = True
 
     @property
     def undone(self) -> str:
         return self._losses.sentence
+
+    @property
+    def is_forwarding(self) -> bool:
+        return self._is_forwarding
 
     @property
     def converged(self) -> bool:
@@ -97,6 +102,7 @@ class NodeFabric(ConvergeLoop):
             await apply(self._kernel, self.last_plan)
         if is_observed:
             self._losses.made(desired)
+            self._is_forwarding = desired is None or await is_forwarding(self._kernel, self._device)
         name = own_node(self._nodes.items(), self._settings.node, self._address)
         if not name:
             self.summary = (

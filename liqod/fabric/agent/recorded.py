@@ -77,6 +77,10 @@ class RecordedFabric(ConvergeLoop):
         return self._agent.losses.sentence
 
     @property
+    def is_forwarding(self) -> bool:
+        return self._agent.is_forwarding
+
+    @property
     def converged(self) -> bool:
         """Whether the kernel was configured by the records at least once."""
         return self.ready.is_open

@@ -118,6 +118,9 @@ def _missing(link: Link, report: NetworkReport) -> Finding | None:
 
 def _reachable(probes: ProbeResult | None, paths: Sequence[PodPath], now: float, before: str) -> Finding | None:
     if probes is not None and probes.is_reachable(now):
+        if not probes.is_forwarding:
+            message = "the peer's gateway answers, and says that it forwards no packets: none reaches its pods"
+            return "Error", "PeerForwardingOff", message, "remote pods"
         cut = find_cut(paths, now)
         if cut is not None and cut.whole:
             return "Error", "PodPathCut", cut.message, "remote pods"

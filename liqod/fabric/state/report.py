@@ -62,7 +62,8 @@ class TunnelReport:
 class ProbeResult:
     """What the probes of one peer's gateway found, ``since`` when it is probed; ``rtt`` is in seconds.
 
-    ``mtu`` is that of the path, 0 while it is not known; ``loss`` the share of the latest probes without an answer.
+    ``mtu`` is that of the path, 0 while it is not known; ``loss`` the share of the latest probes without an answer;
+    ``is_forwarding`` is False where the gateway itself says that it forwards no packets.
     """
 
     since: float
@@ -70,6 +71,7 @@ class ProbeResult:
     rtt: float | None = None
     loss: float = 0.0
     mtu: int = 0
+    is_forwarding: bool = attrs.field(default=True, kw_only=True)
 
     def is_reachable(self, now: float) -> bool:
         """Return whether packets reach the peer's gateway, and come back."""

@@ -16,9 +16,10 @@ _WORDS: Final = """
     CredentialMissing CredentialPresent CredentialRejected CredentialsRefused DaemonFailed DaemonSilent DecisionPending
     DefinitionNotServed DefinitionsMissing DeletionsHeld DirectOff DiskFull Draining Duplicate EgressDenied
     EgressNotBounded Ended
-    EndedByLender EndedThere EndpointNotExported Expired FamilyCut FewerStreams FileUnreadable Forbidden Found
-    FrameLength HandshakeFailed HandshakeTimeout HomeFirst HomeWentBack HostLacks IdentityUnusable Ignored
-    ImageMissing InProgress InUse Incoming Incomplete Internal InvalidClusterID InvalidName InvalidOffer
+    EndedByLender EndedThere EndpointNotExported Expired FamilyCut FewerStreams FileUnreadable Forbidden
+    ForwardingOff Found FrameLength HandshakeFailed HandshakeTimeout HomeFirst HomeWentBack HostLacks
+    IdentityUnusable Ignored ImageMissing InProgress InUse Incoming Incomplete Internal
+    InvalidClusterID InvalidName InvalidOffer
     InvalidPod InvalidPolicy JobFailed KeptFromBefore KeyInUse KeyNotOnDevice KeyNotProven KeyPinned KeyRevoked
     KeyRotated KeyTypeRefused KubeconfigUnusable LabelNotCarried LabelsDoNotMatch LaterRelease LeaderUnknown
     LenderAnswers LenderReady LenderUnknown LenderUnreachable LimitReached Limited LimitsShown LocalRouteMissing
@@ -37,9 +38,10 @@ _WORDS: Final = """
     OriginMismatch Orphaned
     OtherClass OtherCluster OtherKey OtherRecords OtherRelease OutOfOrder OutOfSight OutsideHours
     OwnNetworksUnknown PacketLoss PacketsCross PairInUse PartlyResolved PatchContradicts PathMTUReduced
-    PeerClockAhead PeerHasNone PeerInvalid PeerNotReady PeerSilent PeerTooOld PeerUnknown PeerUnreachable
-    PeeringDisabled PodPathCut PodRefused PodSecurity PodUnplaced PodWaiting PoliciesNotEnforced PoliciesUnknown
-    PolicyNotApplied PoolExhausted PortClosed PortTaken ProbesLost Probing ProvisioningFailed QuotaExceeded
+    PeerClockAhead PeerForwardingOff PeerHasNone PeerInvalid PeerNotReady PeerSilent PeerTooOld PeerUnknown
+    PeerUnreachable PeeringDisabled PodPathCut PodRefused PodSecurity PodUnplaced PodWaiting PoliciesNotEnforced
+    PoliciesUnknown PolicyNotApplied PoolExhausted PortClosed PortTaken ProbesLost Probing
+    ProvisioningFailed QuotaExceeded
     ReactorTime ReadinessGatesNotReady Reclaimed Reclaiming Reflecting RefusedByPeer RefusedByUser
     RelayApiUnauthorized RelayApiUnreachable RelayBadAnswer RelayBadRequest RelayBytes RelayDenied RelayForbidden
     RelayIdentityClaimed RelayRequests RelayTooManyConnections RelayUnknownKey RemoteApiError RemoteForbidden

@@ -528,6 +528,7 @@ CASES: dict[str, ClusterRecords] = {
     "PathMTUReduced": facts_of(networks=[config(1420, 1420)], tunnels=[tunnel(1300)]),
     "PacketLoss": facts_of(tunnels=[tunnel(loss="under 50 %")]),
     "SizesLost": facts_of(tunnels=[tunnel(reason="SizesLost", message="packets of 1420 bytes")]),
+    "ForwardingOff": facts_of(processes=[unable("ForwardingOff", "forwards")]),
     "NetworkUndone": facts_of(processes=[unable("NetworkUndone", "works")]),
     "PeerClockAhead": facts_of(offers=[offer(900)]),
 }

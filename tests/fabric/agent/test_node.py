@@ -111,6 +111,15 @@ class NodeFabricTests(TestCase):
         await self.becomes(lambda: "10.80.0.0/16" in self.kernel.routes["4"])
         self.assertEqual(self.kernel.routes["6"], {})
 
+    async def test_a_host_that_forwards_nothing(self) -> None:
+        """A node with pods of peers says so; without tunnels nothing has to be forwarded."""
+        fabric = await self.furnish()
+        await self.becomes(lambda: fabric.converged)
+        self.kernel.is_forwarding = False
+        self.assertTrue(fabric.is_forwarding)
+        await self.tunnel("milan", "10.72.0.0/16")
+        await self.becomes(lambda: not fabric.is_forwarding)
+
     async def test_what_somebody_else_removed_comes_back(self) -> None:
         """A turn looks at the kernel, not at what was done before."""
         fabric = await self.furnish()

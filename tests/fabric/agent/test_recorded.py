@@ -14,6 +14,7 @@ from twisted.internet.task import deferLater
 from twisted.logger import Logger, formatEvent
 from twisted.trial.unittest import TestCase
 
+from liqod.agent.wiring import network_failures
 from liqod.config.schema import DaemonSettings, NetworkSettings, Settings
 from liqod.demo.access import client_config
 from liqod.fabric.agent.gateway import GatewayAgent
@@ -211,6 +212,18 @@ class SplitTests(ClusterCase):
             await fabric.converge()
             tunnel = await client.get(TUNNELENDPOINTS, MILAN, view=TunnelEndpoint)
             self.assertEqual((len(tunnel.spec.allowed_ips), tunnel.status.phase), (3, "Connecting"))
+
+    async def test_a_host_that_forwards_nothing(self) -> None:
+        """It is a problem of the process that has the host's network, as long as it is so."""
+        for split in (False, True):
+            client, kernel = await self.cluster(), FakeKernel()
+            kernel.is_forwarding = False
+            agent = self.run_one(RecordedFabric, client, "network", kernel) if split else None
+            fabric = self.run_one(Fabric, client, "control" if split else "all", None if split else kernel)
+            await self.until_peer(kernel)
+            for kernel.is_forwarding, wanted in ((False, ["ForwardingOff"]), (True, [])):
+                await (agent or fabric).converge()
+                self.assertEqual([one.code for one in network_failures(agent or fabric)], wanted)
 
     async def test_a_report_of_an_agent_that_is_gone(self) -> None:
         """Without renewals of its lease nobody knows whether packets cross; with a node that is lost none do.

@@ -55,6 +55,8 @@ class TunnelStatusTests(SynchronousTestCase):
         silent = PodPath("10.72.0.9", NOW - 60, NOW - DEAD_AFTER - 1)
         bare = attrs.evolve(observed(), routes=frozenset())
         six, quiet = PodPath("fd00:72::9", NOW - 60, NOW - 1), PodPath("fd00:72::9", NOW - 60)
+        still = health(60, 1)
+        still.is_forwarding = False
         narrow = attrs.evolve(silent, answered_at=NOW - 1, size=1420, large_since=NOW - NARROW_AFTER)
         for seen, probes, paths, wanted in (
             (bare, health(60, 1), (), ("Error", "LocalRouteMissing", "local route")),
@@ -65,6 +67,8 @@ class TunnelStatusTests(SynchronousTestCase):
                 ("Error", "LocalRouteMissing", "local route"),
             ),
             (observed(), health(60, 1), (silent,), ("Error", "PodPathCut", "remote pods")),
+            (observed(), still, (), ("Error", "PeerForwardingOff", "remote pods")),
+            (observed(), still, (silent,), ("Error", "PeerForwardingOff", "remote pods")),
             (observed(), health(60, 1), (silent, quiet), ("Error", "PodPathCut", "remote pods")),
             (observed(), health(60, 1), (silent, six), ("Connected", "FamilyCut", "remote pods")),
             (observed(), health(60, 1), (six, quiet), ("Connected", "PacketsCross", "")),

@@ -224,6 +224,15 @@ async def has_six(kernel: Kernel) -> bool:
     return shown.code == 0 and shown.out.strip() != "1"
 
 
+async def is_forwarding(kernel: Kernel, device: str) -> bool:
+    """Return whether a host forwards the packets of IPv4 that come out of a device; True where that is not known.
+
+    ``net.ipv4.ip_forward`` sets all devices; the one that packets come from decides (ip-sysctl.rst, forwarding).
+    """
+    shown = await kernel.run(("sysctl", "-n", f"net.ipv4.conf.{device}.forwarding"))
+    return shown.code != 0 or shown.out.strip() != "0"
+
+
 async def observe_node(kernel: Kernel, device: str) -> ObservedNodeKernel:
     """Return what the kernel of a host that is no gateway has of our network; ``device`` is the overlay's.
 

@@ -36,13 +36,17 @@ class _Sent:
 
 @attrs.define
 class Health:
-    """What the probes of one peer found. ``largest`` is the device's MTU, ``since`` when probing began (seconds)."""
+    """What the probes of one peer found. ``largest`` is the device's MTU, ``since`` when probing began (seconds).
+
+    ``is_forwarding``: the far end does not say that it forwards nothing.
+    """
 
     largest: int
     since: float
     answered_at: float | None = None
     rtt: float | None = None
     mtu: int = 0
+    is_forwarding: bool = attrs.field(default=True, kw_only=True)
     _in_flight: dict[int, _Sent] = attrs.field(factory=dict, init=False)
     _results: deque[bool] = attrs.field(factory=lambda: deque(maxlen=WINDOW), init=False)
     _count: int = attrs.field(default=0, init=False)
@@ -53,7 +57,9 @@ class Health:
     @property
     def result(self) -> ProbeResult:
         """What is known now, as a value."""
-        return ProbeResult(self.since, self.answered_at, self.rtt, self.loss, self.mtu)
+        return ProbeResult(
+            self.since, self.answered_at, self.rtt, self.loss, self.mtu, is_forwarding=self.is_forwarding
+        )
 
     def next_size(self) -> int:
         """Return the size of the next probe, as a whole IP packet: small ones and large ones take turns."""

@@ -24,6 +24,9 @@ HEAD: Final = struct.Struct("!5scQ")
 _MAGIC: Final = b"liqod"
 _PING: Final = b"?"
 _PONG: Final = b"!"
+_PLAIN: Final = b"\0"
+_NOT_FORWARDING: Final = b"\1"
+"""The byte after the header of an answer: an earlier release sends back the zero that came, and looks at none."""
 HEADERS: Final = {4: 28, 6: 48}
 """Bytes of IP and UDP headers, by IP version."""
 _IP_MTU_DISCOVER: Final = 10
@@ -67,7 +70,7 @@ class Target:
 class Prober(DatagramProtocol):
     """Sends probes to the ``targets``, by their names, and answers those of others.
 
-    ``paths`` says of each whether it is reachable, and its path MTU.
+    ``paths`` says of each whether it is reachable, its path MTU, and whether it forwards packets.
     """
 
     _log = Logger()
@@ -80,7 +83,9 @@ class Prober(DatagramProtocol):
         self._tokens: dict[int, str] = {}
         self._loop = LoopingCall(self._send_round)
         self._loop.clock = clock
-        self.paths: Latest[Mapping[str, tuple[bool, int]]] = Latest({})
+        self.paths: Latest[Mapping[str, tuple[bool, int, bool]]] = Latest({})
+        self.is_forwarding = True
+        """Whether this host forwards packets; its answers tell the peers where it does not."""
 
     def bind(self, reactor: Reactor, address: str, port: int) -> None:
         """Listen at an address and probe from it; replaces another one. Raises Twisted's CannotListenError."""
@@ -122,11 +127,15 @@ class Prober(DatagramProtocol):
         if magic != _MAGIC:
             return
         if kind == _PING:
-            self._write(HEAD.pack(_MAGIC, _PONG, token) + datagram[HEAD.size :], addr)
+            state = _PLAIN if self.is_forwarding else _NOT_FORWARDING
+            # An answer is as long as its question: one without room for the byte has none.
+            answer = HEAD.pack(_MAGIC, _PONG, token) + state + datagram[HEAD.size + 1 :]
+            self._write(answer[: len(datagram)], addr)
         elif kind == _PONG:
             name = self._tokens.pop(token, "")
             target = self.targets.get(name)
             if target is not None and target.health.answered(token, self._clock.seconds()):
+                target.health.is_forwarding = datagram[HEAD.size : HEAD.size + 1] != _NOT_FORWARDING
                 self._refresh(name, target.health)
 
     def _send_round(self) -> None:
@@ -145,7 +154,7 @@ class Prober(DatagramProtocol):
             self._refresh(name, health)
 
     def _refresh(self, name: str, health: Health) -> None:
-        state = (health.result.is_reachable(self._clock.seconds()), health.mtu)
+        state = (health.result.is_reachable(self._clock.seconds()), health.mtu, health.is_forwarding)
         self.paths.set({**self.paths.value, name: state})
 
     def _write(self, data: bytes, to: tuple[str, int]) -> None:
