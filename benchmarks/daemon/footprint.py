@@ -186,9 +186,10 @@ class FormDaemon(Daemon):
             here = f"{root}{self.directory}"
             # Read-only, as pods have it: what one start has compiled must not be there for the next one.
             script = (
-                f"mkdir -p {here} && mount --bind {root} {root} && mount --bind {self.directory} {here}"
+                f"mount --bind {root} {root} && mount -t tmpfs tmpfs {root}/tmp"
+                f" && mkdir -p {here} && mount --bind {self.directory} {here}"
                 f" && mount -t proc proc {root}/proc && mount --rbind /dev {root}/dev"
-                f" && mount -t tmpfs tmpfs {root}/tmp && mount -o remount,bind,ro {root}"
+                f" && mount -o remount,bind,ro {root}"
                 f' && exec chroot {root} "$@"'
             )
             # Each program becomes the next one, so that the process is the daemon at last; the mounts end with it.
