@@ -7,6 +7,7 @@ from collections.abc import Callable
 from kubesandbox.kinds.kinds import SECRETS, GroupResource, Json
 
 from liqod.kube.resources import SECRETS as SECRET_RECORDS
+from liqod.model.diagnosis.releases import NEWEST
 from liqod.model.records.rotation import CERTIFICATE, IDENTITY_SECRET, NEXT_KEY, ORDER, RotationOrder
 from tests.scenario.case import FOREIGN, ScenarioCase, Scene, node_ready, phase
 from tests.scenario.side import Side
@@ -50,10 +51,15 @@ class KeyRotationTests(ScenarioCase):
             "pinned": lambda: self.spec(milan, rome)["fingerprint"] != pinned,
         }
 
+    def speaks(self, side: Side, other: Side) -> str:
+        """Return the version of the protocol that is on record."""
+        return str((side.object(FOREIGN, other.id) or {}).get("status", {}).get("protocol", ""))
+
     def is_well(self, rome: Side, milan: Side) -> bool:
         """Tell whether both are peers as ever, and no rotation is under way."""
         return bool(
             phase(rome, milan) == phase(milan, rome) == "Ready"
+            and self.speaks(rome, milan) == self.speaks(milan, rome) == NEWEST
             and ORDER not in self.secret(rome)["metadata"].get("annotations", {})
             and NEXT_KEY not in self.secret(rome)["data"]
             and all(

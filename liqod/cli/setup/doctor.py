@@ -35,6 +35,7 @@ from liqod.model.diagnosis.examination import Evidence, examine
 from liqod.model.diagnosis.installation import CLOCK, CRDS, EXPIRES_SOON, KEYS, ClockFacts, SecretFacts, Unread
 from liqod.model.diagnosis.kubernetes_release import KUBERNETES
 from liqod.model.diagnosis.problem import DAEMON, PEERINGS, PROCESSES, WORKLOADS
+from liqod.model.diagnosis.releases import PROTOCOLS
 from liqod.model.names import REMOTE_CLUSTER_LABEL
 from liqod.model.objects import quantity
 from liqod.model.objects.meta import Object
@@ -86,6 +87,7 @@ TOPICS: Final = (
     CLOCK,
     CRDS,
     KUBERNETES,
+    PROTOCOLS,
 )
 """The order in which they are shown."""
 

@@ -38,7 +38,7 @@ _WORDS: Final = """
     OriginMismatch Orphaned
     OtherClass OtherCluster OtherKey OtherRecords OtherRelease OutOfOrder OutOfSight OutsideHours
     OwnNetworksUnknown PacketLoss PacketsCross PairInUse PartlyResolved PatchContradicts PathMTUReduced
-    PeerClockAhead PeerForwardingOff PeerHasNone PeerInvalid PeerNotReady PeerSilent PeerTooOld PeerUnknown
+    PeerClockAhead PeerForwardingOff PeerHasNone PeerInvalid PeerNotReady PeerOlder PeerSilent PeerTooOld PeerUnknown
     PeerUnreachable PeeringDisabled PodPathCut PodRefused PodSecurity PodUnplaced PodWaiting PoliciesNotEnforced
     PoliciesUnknown PolicyNotApplied PoolExhausted PortClosed PortTaken ProbesLost Probing
     ProvisioningFailed QuotaExceeded

@@ -12,7 +12,7 @@ from datetime import datetime
 
 import attrs
 
-from liqod.model.diagnosis import consistency, installation, kubernetes_release
+from liqod.model.diagnosis import consistency, installation, kubernetes_release, releases
 from liqod.model.diagnosis.cluster import ClusterRecords, daemon_problems, diagnose
 from liqod.model.diagnosis.consistency import QuotaFacts
 from liqod.model.diagnosis.installation import ClockFacts, DefinitionFacts, SecretFacts, Unmet, Unread
@@ -68,6 +68,7 @@ def _problems(evidence: Evidence) -> Iterator[Problem]:
             yield from path_problems(records, evidence.path)
         yield from diagnose(records)
         yield from consistency.contradictions(records)
+        yield from releases.older_peers(records.peers)
         yield from consistency.overlaps(records)
         if evidence.spaces is not None and not records.unread:
             yield from consistency.orphans(records, evidence.spaces)
@@ -103,6 +104,7 @@ def _passed(evidence: Evidence) -> Iterator[Passed]:
         if records.waiting is not None:
             yield Passed(WORKLOADS, "every pod on a virtual node runs, or has just begun")
         yield from consistency.overlaps_passed(records)
+        yield from releases.protocols_passed(records.peers)
         if evidence.spaces is not None and not records.unread:
             yield Passed(consistency.ORPHANS, "every object of a peering belongs to a known peer")
         if evidence.used is not None:

@@ -1,12 +1,17 @@
-"""Which release of liqod may follow which in a cluster. Pure."""
+"""Which release of liqod may follow which in a cluster, and what peers of earlier ones lack. Pure."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Iterator
 from typing import Final
+
+from liqod.model.diagnosis.problem import Passed, Problem
+from liqod.model.records.views import ForeignCluster
 
 VERSION_LABEL: Final = "app.kubernetes.io/version"
 """On the daemon's account and on definitions: the release that wrote them last."""
+_PROTOCOL: Final = re.compile(r"1\.\d{1,5}")
 _RELEASE: Final = re.compile(r"(\d{1,6})\.(\d{1,6})\.(\d{1,6})")
 
 
@@ -41,3 +46,38 @@ def downgrade_refusal(installed: str, own: str) -> str:
         f"release {installed} of liqod is installed in this cluster, and this is {own}: a rollback goes one minor "
         "release at a time, since a release knows the records of the next one and of no later one"
     )
+
+
+PROTOCOLS: Final = "Protocol"
+"""The topic of what peers of earlier releases lack."""
+NEWEST: Final = "1.2"
+"""The version of the protocol that this release speaks at most."""
+SINCE: Final = {
+    1: "a key is not rotated without a new trust",
+    2: "no slices, direct connections or streams without a tunnel, and names of home not reflected are unknown",
+}
+"""What does not work with a peer that does not speak a minor version (protocol.md)."""
+
+
+def older_peers(peers: Iterable[ForeignCluster]) -> Iterator[Problem]:
+    """Yield the peers with which an earlier version of the protocol is spoken, and what does not work with them."""
+    for peer in peers:
+        spoken = peer.status.protocol
+        minor = int(spoken.removeprefix("1.")) if _PROTOCOL.fullmatch(spoken) else None
+        lacking = [text for since, text in SINCE.items() if minor is not None and since > minor]
+        if lacking:
+            yield Problem(
+                code="PeerOlder",
+                kind="peer",
+                name=peer.status.cluster_name or peer.metadata.name,
+                cause=f"it speaks liqod/{spoken}, this cluster {NEWEST}: {'; '.join(lacking)}",
+                severity="warning",
+                peer=peer.metadata.name,
+                topic=PROTOCOLS,
+            )
+
+
+def protocols_passed(peers: Iterable[ForeignCluster]) -> Iterator[Passed]:
+    """Yield with how many peers the newest version is spoken."""
+    if count := sum(peer.status.protocol == NEWEST for peer in peers):
+        yield Passed(PROTOCOLS, f"{count} peers speak liqod/{NEWEST}, as this cluster does")

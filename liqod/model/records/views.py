@@ -111,7 +111,8 @@ class ForeignClusterStatus(View, frozen=True):
 
     Condition types: Discovered, Authenticated, Advertised (they offer to us), Accepted (we accepted), Lending (they
     accepted ours), WithinLimits (once they were refused something, or held back). ``knows_key`` is the newest key of
-    ours that the peer has on record, ``api`` how its API server is reached: direct or relay.
+    ours that the peer has on record, ``api`` how its API server is reached: direct or relay, ``protocol`` the version
+    that both sides spoke in the last session.
     """
 
     cluster_name: str = ""
@@ -119,6 +120,7 @@ class ForeignClusterStatus(View, frozen=True):
     words: str = ""
     knows_key: str = ""
     api: str = ""
+    protocol: str = ""
     endpoints: list[Endpoint] = []
     phase: str = ""
     reason: str = ""

@@ -371,6 +371,7 @@ class ForeignClusters(PeerController):
             trouble=peer.lending.trouble,
             ending=peer.state.waiting_for if isinstance(peer.state, Withdrawing) else "",
             knows_key=peer.knows_key,
+            protocol=f"1.{peer.session.minor}" if connected and peer.session is not None else "",
             retry_within=peer.dialer.retry_within if not connected else 0,
             limited=None if limited is None else (limited[0], now < limited[1]),
         )

@@ -30,7 +30,8 @@ class PeerFacts:
     so that an offer was accepted and has not ended. ``lends``/``borrows``: the wanted
     directions. ``retry_within``: upper bound in seconds until the peer is dialled again, 0 when it is not; a bound, so
     that the next attempt does not change the status. ``limited``: what was refused to the peer, or held back of it,
-    since this daemon leads, and whether that was lately; None where nothing was.
+    since this daemon leads, and whether that was lately; None where nothing was. ``protocol``: the version that both
+    speak, empty without a session.
     """
 
     name: str = ""
@@ -55,6 +56,7 @@ class PeerFacts:
     retry_within: int = 0
     ending: str = ""
     knows_key: str = ""
+    protocol: str = ""
     withdrawn: bool = False
     limited: tuple[str, bool] | None = None
 
@@ -77,6 +79,7 @@ def describe(facts: PeerFacts, before: ForeignClusterStatus, now: str) -> Foreig
         message=message[:MAX_MESSAGE],
         lent=facts.lent,
         api=facts.api,
+        protocol=facts.protocol or before.protocol,
         conditions=conditions,
     )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, cast
 
 from twisted.internet.defer import CancelledError, Deferred
@@ -50,7 +50,7 @@ class Race:
         self._waiting = list(addresses[:MAX_ADDRESSES])
         self._attempt = attempt
         self._running: dict[str, Deferred[PeerConnection]] = {}
-        self._failures: list[str] = []
+        self._failures: dict[str, str] = {}
         self._timer = Timer(clock)
         self._decided = False
         self.result: Deferred[PeerConnection] = Deferred(lambda _: self._end())
@@ -66,7 +66,7 @@ class Race:
             self._begin(address)
         elif not self._running:
             self._end()
-            self.result.errback(Failure(PeerUnreachable("; ".join(self._failures) or "no address is known")))
+            self.result.errback(Failure(PeerUnreachable(_sentence(self._failures))))
 
     def _begin(self, address: str) -> None:
         try:
@@ -89,7 +89,7 @@ class Race:
         self._running.pop(address, None)
         if self._decided or failure.check(CancelledError):
             return
-        self._failures.append(f"cannot connect to {address}: {_describe(failure)}")
+        self._failures[address] = _describe(failure)
         self._timer.cancel()
         self._next()
 
@@ -98,6 +98,15 @@ class Race:
         self._timer.cancel()
         for running in list(self._running.values()):
             running.cancel()
+
+
+def _sentence(failures: Mapping[str, str]) -> str:
+    """Return why no address answered.
+
+    One of the link is a second way to a peer that has others: while those fail too, it says nothing of why.
+    """
+    shown = [one for one in failures if not one.startswith("[fe80:")] or list(failures)
+    return "; ".join(f"cannot connect to {one}: {failures[one]}" for one in shown) or "no address is known"
 
 
 def _describe(failure: Failure) -> str:

@@ -30,12 +30,15 @@ from liqod.model.diagnosis.examination import Evidence, examine
 from liqod.model.diagnosis.hops import ROUTE
 from liqod.model.diagnosis.installation import SecretFacts
 from liqod.model.diagnosis.path import PathProbes
+from liqod.model.diagnosis.releases import NEWEST, PROTOCOLS, SINCE
 from liqod.model.ids import ClusterID
 from liqod.model.objects.meta import Object
 from liqod.model.objects.node import Node
 from liqod.model.records.network import NetworkConfig, TunnelEndpoint
 from liqod.model.records.offloading import NamespaceOffloading
 from liqod.model.records.views import Advertisement, ForeignCluster, NamespaceNattingTable, Reclaim, VirtualNode
+from liqod.peering.sessions import NEWEST_MINOR
+from liqod.wire.events import EVENTS
 
 KEY = "sha256:" + "1" * 64
 LEADS = LeaderFacts("one", alive=True, age=1.0)
@@ -224,6 +227,22 @@ class DoctorTests(SynchronousTestCase):
         facts = ClusterRecords(peers=[peer("Ready"), peer("Ready", name="c3")], offloadings=[other])
         found = [(one.code, one.severity) for one in contradictions(facts)]
         self.assertEqual(found, [("AmbiguousName", "warning"), ("KeyInUse", "error"), ("Ignored", "warning")])
+
+    def test_protocols(self) -> None:
+        """A peer of an earlier release is named with what does not work; one that never connected is not."""
+        for spoken, lacking in (("1.0", 2), ("1.1", 1), (NEWEST, 0), ("", 0), ("2.0", 0)):
+            one = peer("Ready")
+            one = msgspec.structs.replace(one, status=msgspec.structs.replace(one.status, protocol=spoken))
+            found = examine(Evidence(records=ClusterRecords(leader=LEADS, peers=[one])))
+            older = [problem for problem in found.problems if problem.topic == PROTOCOLS]
+            self.assertEqual([problem.code for problem in older], ["PeerOlder"] * bool(lacking), spoken)
+            self.assertEqual([problem.cause.count("; ") + 1 for problem in older], [lacking] * bool(lacking))
+            self.assertEqual(PROTOCOLS in [passed.topic for passed in found.passed], spoken == NEWEST)
+
+    def test_the_newest_protocol(self) -> None:
+        """It is the one that daemons speak, and whatever came with a minor is said of those before it."""
+        self.assertEqual(NEWEST, f"1.{NEWEST_MINOR}")
+        self.assertEqual(set(SINCE), {kind.since for kind in EVENTS if kind.since})
 
     def test_networks(self) -> None:
         """Networks that overlap as they are mapped here are found, others are not."""

@@ -262,6 +262,17 @@ class RaceTests(SynchronousTestCase):
         self.assertIn("cannot connect to a:1: refused", str(failure.value))
         self.assertIn("cannot connect to b:1: no route", str(failure.value))
 
+    def test_addresses_of_the_link(self) -> None:
+        """They are named where the peer has no others."""
+        for addresses, named in (
+            (("[fe80::1%2]:1", "a:1"), "cannot connect to a:1: refused"),
+            (("[fe80::1%2]:1",), "cannot connect to [fe80::1%2]:1: refused"),
+        ):
+            race = self.race(*addresses)
+            for one in addresses:
+                self.attempts[one].errback(OSError("refused"))
+            self.assertEqual(str(self.failureResultOf(race.result, PeerUnreachable).value), named)
+
     def test_cancelling_ends_everything(self) -> None:
         """No timer and no attempt is left."""
         race = self.race("a:1", "b:1")
