@@ -57,8 +57,11 @@ BOUND: Final = 32.0
 """MiB of records, and of config maps and secrets, that the lender grants."""
 DISK: Final = 32.0
 """MiB of disk, and of memory, that a pod may use."""
-LOGS: Final = 64.0
-"""MiB of logs that a kubelet keeps of a container by default, and one file more."""
+LOGS: Final = 512.0
+"""MiB of logs that half a CPU may write before a kubelet looks: every ten seconds, and what it knows may be as old.
+
+It rotates logs, and evicts a pod that is over its limit of ephemeral storage, of which they are a part.
+"""
 STATUSES: Final = 64.0
 """MiB a minute that all statuses of a lender may be written with (docs/limits.md)."""
 EVENTS: Final = 16.0
@@ -248,30 +251,27 @@ class Sides:
     def disk(self) -> Fill:
         """Have a pod write files without end."""
         script = "i=0; while :; do dd if=/dev/zero of=/tmp/f$i bs=1M count=1 2>/dev/null; i=$((i+1)); sleep 1; done"
-        largest = before = self._disk()
+        return self._until_evicted("disk", "runtime", script, {})
+
+    def logs(self) -> Fill:
+        """Have a pod say what it can."""
+        return self._until_evicted("logs", "pod-logs", f"while :; do echo {'x' * 1000}; done", {"cpu": "500m"})
+
+    def _until_evicted(self, what: str, folder: str, script: str, limits: dict[str, str]) -> Fill:
+        """Have a pod take more of the node's disk than its limit, until it is evicted."""
+        largest = before = self._size(folder)
 
         def evicted() -> str:
             nonlocal largest
-            largest = max(largest, self._disk())
-            status = self.here("writes")["status"]
+            largest = max(largest, self._size(folder))
+            status = self.here(what)["status"]
             return f"{status.get('reason')}: {status.get('message')}" if status.get("phase") == "Failed" else ""
 
         with Growth(self.milan) as growth:
-            self.make("writes", script, ephemeral_storage=f"{DISK:.0f}Mi")
-            said = eventually("it was evicted", evicted, 300, 2.0)
-        self.drop("writes")
-        return self._of_pod("disk", largest - before, said, growth)
-
-    def logs(self) -> Fill:
-        """Have a pod say what it can for a minute."""
-        before = self._size("pod-logs")
-        with Growth(self.milan) as growth:
-            self.make("talks", f"while :; do echo {'x' * 1000}; done", cpu="500m")
-            eventually("it talks", lambda: self._size("pod-logs") > before, 120)
-            time.sleep(MINUTE)
-            after = self._size("pod-logs")
-        self.drop("talks")
-        return self._of_pod("logs", after - before, "", growth)
+            self.make(what, script, ephemeral_storage=f"{DISK:.0f}Mi", **limits)
+            said = eventually("it was evicted", evicted, 300, 1.0)
+        self.drop(what)
+        return self._of_pod(what, largest - before, said, growth)
 
     def _of_pod(self, what: str, kept: float, said: str, growth: Growth) -> Fill:
         return Fill(
@@ -287,11 +287,7 @@ class Sides:
             memory=growth.memory,
             seconds=growth.seconds,
             well=self.is_well(),
-            paced=what == "logs",
         )
-
-    def _disk(self) -> float:
-        return self._size("runtime")
 
     def _size(self, folder: str) -> float:
         """Return the MiB in a folder of the lender's node; files may go while they are counted."""
