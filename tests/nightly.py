@@ -154,6 +154,14 @@ def state(checkout: Path = CHECKOUT) -> str:
     return f"{commit}-{hashlib.sha256(changes.encode()).hexdigest()[:8]}" if changes else commit
 
 
+def state_of(paths: Sequence[str], checkout: Path = CHECKOUT) -> str:
+    """Return a name for a part of the sources as they are, by Git's patterns: other commits may have the same."""
+    only = ("--", *paths)
+    content = _git(checkout, "ls-files", "--stage", *only) + _git(checkout, "diff", *only)
+    content += _git(checkout, "ls-files", "--others", "--exclude-standard", *only)
+    return hashlib.sha256(content.encode()).hexdigest()[:12]
+
+
 def run_parts(parts: Sequence[Part], folder: Path, *, again: bool) -> list[Result]:
     """Run the parts that have no results yet, or all of them; return the results of all."""
     folder.mkdir(parents=True, exist_ok=True)

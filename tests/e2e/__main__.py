@@ -1,11 +1,12 @@
 """Runs Kubernetes' conformance specs on a virtual node: ``python -m tests.e2e [GROUP...]``, such as ``sig-storage``.
 
 The groups run one after the other, each on a virtual node and then on the lender alone. What came of each is kept in
-``.cache/conformance/<commit>``; a group that is there is not run again, so that a run that was interrupted goes on
-where it was. The specs that fail on the virtual node for no reason of their own run on the lender as well, three times.
-The page in ``docs`` is written when all groups have results of both sides and of the same commit, whether they came of
-one run or of several: a part is not the result. Other set-ups (``--contract``, ``--lenders``, ``--release``) are
-columns of that page where they were run.
+``tests/e2e/kept/<sources>``, to be committed with the page, and the suite's own reports in ``.cache/conformance``.
+``<sources>`` names the product, the test bed and what is here: a group that is there is not run again, so that a run
+that was interrupted goes on where it was, on another machine as well. The specs that fail on the virtual node for no
+reason of their own run on the lender too, three times. The page in ``docs`` is written when all groups have results of
+both sides and of the same sources, whether they came of one run or of several: a part is not the result. Other set-ups
+(``--contract``, ``--lenders``, ``--release``) are columns of that page where they were run.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from tests.e2e.clusters import LENDERS, E2EClusters, prepare
 from tests.e2e.setups import ALONE, OTHERS, USUAL, Setup
 from tests.e2e.suite import SpecResult, run
 from tests.e2e.verdicts import CONTROL_RUNS, NO_CONTROL, Control, Row
-from tests.nightly import state
+from tests.nightly import state, state_of
 from tests.testbed import versions
 from tests.testbed.process import CommandFailed
 
@@ -39,7 +40,10 @@ GROUPS: Final = (
     "sig-scheduling",
     "sig-storage",
 )
-KEPT: Final = Path(__file__).resolve().parents[2] / ".cache" / "conformance"
+SOURCES: Final = ("liqod", "twisted", "sandbox", "tests/testbed", "tests/e2e/*.py")
+"""What the specs exercise, and what runs them."""
+KEPT: Final = Path(__file__).with_name("kept")
+REPORTS: Final = Path(__file__).resolve().parents[2] / ".cache" / "conformance"
 CONFORMANCE: Final = r"\[Conformance\]"
 ROWS: Final = "rows.json"
 """The file of a group's rows, in its folder; it is there when the group came to its end."""
@@ -67,13 +71,14 @@ def main(argv: Sequence[str]) -> int:
     for setup in setups:
         prepare(setup)
     # The sources are those of the start, also where somebody goes on to work in the checkout meanwhile.
-    commit = state()
-    folder = KEPT / commit
+    commit, sources = state(), state_of(SOURCES)
+    folder = KEPT / sources
     rows: list[Row] = []
     ended = []
     for group, setup in ((group, setup) for setup in setups for group in args.groups or GROUPS):
         try:
-            found = _group(group, args.focus, kept_in(folder, group, args.focus, setup), setup)
+            places = (kept_in(one / sources, group, args.focus, setup) for one in (KEPT, REPORTS))
+            found = _group(group, args.focus, setup, *places)
         except CommandFailed as error:
             # The other groups have results of their own.
             ended.append(_title(group, setup))
@@ -108,7 +113,7 @@ def write_page(folder: Path, commit: str, page: Path = table.DOCUMENT) -> str:
     """Write the page from all groups' rows of both sides, and say so; while one has none, leave it and say which."""
     kept = {(group, setup): kept_in(folder, group, CONFORMANCE, setup) / ROWS for setup in BOTH for group in GROUPS}
     if missing := [_title(*one) for one, file in kept.items() if not file.exists()]:
-        return f"{page.name} is left as it is: at this commit there are no results of {', '.join(missing)}"
+        return f"{page.name} is left as it is: of these sources there are no results of {', '.join(missing)}"
     others = {title: _kept_rows(folder, setup) for title, setup in {table.ALONE: ALONE, **OTHERS}.items()}
     shown = {title: rows for title, rows in others.items() if rows}
     table.write(_kept_rows(folder, USUAL), shown, commit=commit, kubernetes=versions.KUBERNETES, path=page)
@@ -131,34 +136,35 @@ def _kept_rows(folder: Path, setup: Setup) -> list[Row]:
     return [row for file in files if file.exists() for row in read_rows(file)]
 
 
-def _group(group: str, focus: str, folder: Path, setup: Setup) -> list[Row]:
-    """Run a group that has no rows yet; return its rows."""
+def _group(group: str, focus: str, setup: Setup, folder: Path, report: Path) -> list[Row]:
+    """Run a group that has no rows in its folder yet, and leave the suite's reports in another; return its rows."""
     kept, title = folder / ROWS, _title(group, setup)
     if not kept.exists():
         print(f"{title}: running", flush=True)
         with E2EClusters(setup) as clusters:
-            results = run(clusters.home, folder, focus=[rf"\[{group}\].*{focus}"], limit=_LIMIT)
+            results = run(clusters.home, report, focus=[rf"\[{group}\].*{focus}"], limit=_LIMIT)
             seen = verdicts.traces(clusters.home.audited())
             ebpf = verdicts.ebpf_services(clusters.facts())
             control = NO_CONTROL
             if not setup.alone:
                 before = verdicts.rows(results, seen, NO_CONTROL, clusters.nodes, ebpf=ebpf)
-                control = _control(clusters, [row.name for row in before if row.verdict == "failed"], folder)
+                control = _control(clusters, [row.name for row in before if row.verdict == "failed"], report)
             found = verdicts.rows(results, seen, control, clusters.nodes, ebpf=ebpf)
+        folder.mkdir(parents=True, exist_ok=True)
         write_rows(kept, found)
     rows = read_rows(kept)
     print(f"{title}: {dict(Counter(row.verdict for row in rows))}", flush=True)
     return rows
 
 
-def _control(clusters: E2EClusters, failed: Sequence[str], folder: Path) -> Control:
+def _control(clusters: E2EClusters, failed: Sequence[str], reports: Path) -> Control:
     """Run what failed without a reason on the lender itself, with the daemons stopped."""
     if not failed:
         return NO_CONTROL
     clusters.stop_daemons()
     found: dict[str, list[SpecResult]] = {}
     for number in range(CONTROL_RUNS):
-        report = folder / f"lender-{number}"
+        report = reports / f"lender-{number}"
         try:
             results = run(clusters.lender, report, focus=[re.escape(name) for name in failed], limit=_LIMIT)
         except CommandFailed as error:

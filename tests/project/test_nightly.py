@@ -12,7 +12,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests import nightly
 from tests.environment import require
-from tests.nightly import JUNIT, PARTS, Part, run_parts, state
+from tests.nightly import JUNIT, PARTS, Part, run_parts, state, state_of
 from tests.runner.steps import CHECKOUT
 from tests.upstream_results import modules_named
 
@@ -126,5 +126,15 @@ class NightlyTests(SynchronousTestCase):
         page.write_text("two\n")
         (checkout / "docs" / "kubernetes-conformance.md").write_text("new\n")
         self.assertEqual(state(checkout), begun)
+        part = state_of(["*.py"], checkout)
         code.write_text("two\n")
         self.assertNotEqual(state(checkout), begun)
+        changed = state_of(["*.py"], checkout)
+        (checkout / "docs" / "more.md").write_text("new\n")
+        self.assertEqual(len({part, changed, state_of(["*.py"], checkout)}), 2)
+        subprocess.run(["git", "add", "-A"], cwd=checkout, check=True)
+        subprocess.run(["git", *by, "commit", "-qm", "two"], cwd=checkout, check=True)
+        committed = state_of(["*.py"], checkout)
+        (checkout / "docs" / "more.md").write_text("other\n")
+        subprocess.run(["git", *by, "commit", "-qam", "three"], cwd=checkout, check=True)
+        self.assertEqual(state_of(["*.py"], checkout), committed)
