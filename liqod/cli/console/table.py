@@ -18,6 +18,8 @@ FOLDED: Final = 14
 """Columns to which a column may be narrowed before the table becomes a list of records."""
 NARROW: Final = 36
 """Terminals below this width show a heading on a line of its own."""
+FILLED: Final = 48
+"""Columns that a column is filled up to where lines may have any length: a longer cell moves the rest of its row."""
 STYLES: Final = {
     **dict.fromkeys(("Ready", "Accepted", "Running", "leading", "Authenticated", "Offered", "good", "yes"), "green"),
     **dict.fromkeys(("TrustPending", "Pending", "Suspect", "Connecting", "warning", "Ready,cordoned"), "yellow"),
@@ -38,7 +40,10 @@ def layout(
     """
     cells = [{key: cell(row.get(key)) for key in columns} for row in rows]
     natural = {key: max([display_width(columns[key]), *(display_width(one[key]) for one in cells)]) for key in columns}
-    if width is None or _total(natural.values()) <= width:
+    if width is None:
+        filled = {key: min(natural[key], max(FILLED, display_width(columns[key]))) for key in columns}
+        return _aligned(cells, columns, filled, folds=False)
+    if _total(natural.values()) <= width:
         return _aligned(cells, columns, natural)
     below = [key for key in columns if key in beneath]
     across = {key: heading for key, heading in columns.items() if key not in beneath}
@@ -96,19 +101,24 @@ def _narrowed(natural: Mapping[str, int], headings: Mapping[str, str], width: in
 
 
 def _aligned(
-    cells: Sequence[Mapping[str, str]], columns: Mapping[str, str], widths: Mapping[str, int], *, heading: bool = True
+    cells: Sequence[Mapping[str, str]],
+    columns: Mapping[str, str],
+    widths: Mapping[str, int],
+    *,
+    heading: bool = True,
+    folds: bool = True,
 ) -> list[Line]:
     lines: list[Line] = []
     if heading:
         lines.append([(_joined([_padded(columns[key], widths[key]) for key in columns]), "bold")])
     for one in cells:
-        folded = {key: fold(one[key], widths[key]) for key in columns}
+        folded = {key: fold(one[key], widths[key]) if folds else [one[key]] for key in columns}
         for number in range(max(len(parts) for parts in folded.values())):
             parts: Line = []
             for key in columns:
                 text = folded[key][number] if number < len(folded[key]) else ""
                 parts.append((text, STYLES.get(one[key], "")))
-                parts.append((" " * (widths[key] - display_width(text) + GAP), ""))
+                parts.append((" " * (max(0, widths[key] - display_width(text)) + GAP), ""))
             while parts and not parts[-1][0].strip():
                 parts.pop()
             lines.append(parts)

@@ -100,7 +100,7 @@ def _passed(evidence: Evidence) -> Iterator[Passed]:
             # Records that nobody keeps up to date may say that all is well, and are not believed.
             yield Passed(PEERINGS, "nothing is wrong")
         if records.processes:
-            yield Passed(PROCESSES, f"{len(records.processes)} of the daemon renew their Leases and lack nothing")
+            yield Passed(PROCESSES, "each renews its Lease and lacks nothing")
         if records.waiting is not None:
             yield Passed(WORKLOADS, "every pod on a virtual node runs, or has just begun")
         yield from consistency.overlaps_passed(records)

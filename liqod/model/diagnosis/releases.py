@@ -52,6 +52,8 @@ PROTOCOLS: Final = "Protocol"
 """The topic of what peers of earlier releases lack."""
 NEWEST: Final = "1.2"
 """The version of the protocol that this release speaks at most."""
+SHOWN: Final = 5
+"""Peers that are named at most."""
 SINCE: Final = {
     1: "a key is not rotated without a new trust",
     2: "no slices, direct connections or streams without a tunnel, and names of home not reflected are unknown",
@@ -78,6 +80,7 @@ def older_peers(peers: Iterable[ForeignCluster]) -> Iterator[Problem]:
 
 
 def protocols_passed(peers: Iterable[ForeignCluster]) -> Iterator[Passed]:
-    """Yield with how many peers the newest version is spoken."""
-    if count := sum(peer.status.protocol == NEWEST for peer in peers):
-        yield Passed(PROTOCOLS, f"{count} peers speak liqod/{NEWEST}, as this cluster does")
+    """Yield that peers speak the newest version."""
+    if newest := [peer.status.cluster_name or peer.metadata.name for peer in peers if peer.status.protocol == NEWEST]:
+        names = ", ".join(newest[:SHOWN]) + (f" and {len(newest) - SHOWN} more" if len(newest) > SHOWN else "")
+        yield Passed(PROTOCOLS, f"liqod/{NEWEST}, the newest of this cluster, is spoken with {names}")

@@ -291,6 +291,14 @@ class LayoutTests(SynchronousTestCase):
         row: dict[str, object] = dict.fromkeys(STATUS_WIDE, "x" * 300)
         self.assertEqual(len(shown([row], STATUS_WIDE).splitlines()), 2)
 
+    def test_one_long_cell_in_a_pipe(self) -> None:
+        """It moves the rest of its own row, and fills no other one up with spaces."""
+        rows = [{"a": "short", "b": "x" * 400, "c": "end"}, {"a": "next", "b": "y", "c": "end"}]
+        lines = shown(rows, {"a": "A", "b": "B", "c": "C"}).splitlines()
+        self.assertEqual(lines[1], f"short  {'x' * 400}  end")
+        self.assertEqual(lines[2].split(), ["next", "y", "end"])
+        self.assertLess(len(lines[2]), 80)
+
 
 class OutputTests(SynchronousTestCase):
     def test_hostile(self) -> None:
