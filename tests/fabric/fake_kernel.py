@@ -399,6 +399,8 @@ class FakeKernel:
                     elements = " ".join(lines[1:]).removeprefix("elements = { ").removesuffix(" }")
                     table["sets"][part] = elements.split(", ") if elements else []
         for name, part in re.findall(r"^add chain (\w+ \w+) (\S+)$", script, re.M):
+            if name not in tables:
+                raise Refused("Error: No such file or directory")
             tables[name]["chains"].setdefault(part, [])
         for verb, name, part, elements in re.findall(
             r"^(add|delete) element (\w+ \w+) (\S+) \{ (.*) \}$", script, re.M

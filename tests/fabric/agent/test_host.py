@@ -215,6 +215,23 @@ class HostTests(HostCase):
             self.remove()
             self.assertEqual(self.kernel.state(), self.before, f"after a crash at step {done}")
 
+    def test_a_table_that_is_removed_during_a_pass(self) -> None:
+        """The pass comes to its end, so that the next one sees what was lost, and makes it again."""
+        run = self.kernel.run
+
+        async def running(argv: Sequence[str], stdin: str = "") -> ProgramOutput:
+            if argv[0] == "conntrack":
+                self.kernel.tables.clear()
+            return await run(argv, stdin)
+
+        self.patch(self.kernel, "run", running)
+        self.assertGreater(self.converge(DESIRED), 0)
+        self.assertEqual(self.kernel.tables, {})
+        self.patch(self.kernel, "run", run)
+        self.converge(DESIRED)
+        self.assertEqual(self.converge(DESIRED), 0)
+        self.assertIn("inet liqod", self.kernel.tables)
+
     def crash(self, done: int) -> None:
         """Begin on a bare host and crash after so many steps."""
         self.kernel = FakeKernel()

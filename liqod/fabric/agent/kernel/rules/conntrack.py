@@ -20,6 +20,8 @@ FLUSHED = "nat_"
 """The prefix of chains that note for which links this was done."""
 NO_ENTRIES = "0 flow entries have been deleted"
 """The message of conntrack(8) when it exits with 1 because no entry matched."""
+NO_TABLE = "No such file or directory"
+"""The message of nft(8) about a table that is not there."""
 
 
 def flushed_mark(link: Link) -> str:
@@ -60,4 +62,6 @@ def flush_steps(table: str, links: Iterable[Link], known: Collection[str]) -> It
                 argv = ("conntrack", "-D", "-f", f"ipv{network.version}", end, str(network))
                 yield HostCommand(argv, harmless=NO_ENTRIES)
     if new:
-        yield HostCommand(("nft", "-f", "-"), "".join(f"add chain {table} {mark}\n" for mark in sorted(new)))
+        script = "".join(f"add chain {table} {mark}\n" for mark in sorted(new))
+        # Where somebody removed the table meanwhile, the next pass finds it missing, and makes all of it again.
+        yield HostCommand(("nft", "-f", "-"), script, harmless=NO_TABLE)
