@@ -457,9 +457,11 @@ class VirtualKubelet(MultiService):
         advertisement = self._shared.records.offer_of(self._lender)
         if advertisement is None:
             self._offer.set(None)
+            self.context.offered.set(None)
         else:
             offer, key = advertisement.spec.offer, self.record.metadata.key
             share = share_of(key, offer.resources, self._siblings())
+            self.context.offered.set(frozenset(share.resources))
             self._offer.set(msgspec.structs.replace(offer, resources=dict(share.resources)))
             self._limits.set(limits_readiness(share, self._spec.value.limits))
         self.readiness.set(self._judge())

@@ -80,3 +80,21 @@ class ArithmeticTests(SynchronousTestCase):
         """Nothing exceeds exactly when every wanted resource is available."""
         fits = all(value <= available.get(name, 0) for name, value in wanted.items())
         self.assertEqual(not quantity.exceeding(wanted, available), fits)
+
+
+class ExtendedTests(SynchronousTestCase):
+    """Which resources Kubernetes itself does not know."""
+
+    def test_names(self) -> None:
+        """Those with a domain that is not Kubernetes' own; a quota's ``requests.`` of one is none."""
+        for name, wanted in (
+            ("cpu", False),
+            ("hugepages-2Mi", False),
+            ("ephemeral-storage", False),
+            ("kubernetes.io/batch-cpu", False),
+            ("node.kubernetes.io/x", False),
+            ("requests.nvidia.com/gpu", False),
+            ("nvidia.com/gpu", True),
+            ("scheduling.k8s.io/foo", True),
+        ):
+            self.assertEqual(quantity.is_extended(name), wanted, name)

@@ -82,7 +82,7 @@ class Context:
     nodes of the lender, as label values; None while they are not known. ``policies`` says of a namespace at home
     whether the lender has its NetworkPolicies; a namespace is not in it while that is not known. ``settled`` are those
     whose Services and slices are at the lender. Both are the same for all virtual nodes of the lender. ``egress`` is
-    what may leave home for the lender.
+    what may leave home for the lender, ``offered`` the names of the resources in its offer; None while that is unknown.
     """
 
     home: ClusterID
@@ -97,6 +97,7 @@ class Context:
     policies: Latest[Mapping[str, bool]] = field(factory=lambda: Latest({}), eq=False)
     settled: Latest[frozenset[str]] = field(factory=lambda: Latest(frozenset()), eq=False)
     egress: Latest[Egress] = field(factory=lambda: Latest(Egress()), eq=False)
+    offered: Latest[frozenset[str] | None] = field(factory=lambda: Latest(None), eq=False)
     network: LenderNetwork = field(default=Factory(NoNetwork), eq=False)
     services: HomeServices = field(default=Factory(NoHomeServices), eq=False)
 

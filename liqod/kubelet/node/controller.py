@@ -31,6 +31,7 @@ from liqod.kubelet.node.forge import (
     LEASE_NAMESPACE,
     RENEWED,
     NodeFacts,
+    applied_resources,
     forge_lease,
     forge_node,
     is_foreign,
@@ -275,7 +276,8 @@ class NodeController(Controller[str]):
         if not facts.readiness.known:
             # Shortly after the start too little is observed: the status of the earlier daemon is kept.
             return None
-        if patch := status_patch(node.status, facts, rfc3339(wall_clock(self.clock)())):
+        now = rfc3339(wall_clock(self.clock)())
+        if patch := status_patch(node.status, facts, now, applied_resources(node)):
             await self._patch_node(node, patch, "status")
         self.state.set(READY)
         self._lease.enqueue(LEASE)

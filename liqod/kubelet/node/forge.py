@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final
 
 from attrs import frozen
@@ -25,6 +25,7 @@ from liqod.model.names import (
     VIRTUAL_NODE_TYPE,
 )
 from liqod.model.objects.meta import to_dict
+from liqod.model.objects.quantity import is_extended
 from liqod.model.records.offer import RECLAIMED, RECLAIMED_BY, Offer
 from liqod.model.records.views import NodeTaint
 from liqod.model.timestamps import rfc3339
@@ -34,6 +35,12 @@ APPLIED_LABELS: Final = "offloading.liqo.io/applied-labels"
 
 APPLIED_TAINTS: Final = "offloading.liqo.io/applied-taints"
 """Annotation that lists the record's taints, as ``key:effect``, so that one removed there is removed from the node."""
+
+APPLIED_RESOURCES: Final = "offloading.liqo.io/applied-resources"
+"""Annotation that lists the extended resources of the offer, so that one removed from it is removed from the node.
+
+Those that others have added to the node's capacity stay: Kubernetes, "Advertise Extended Resources for a Node".
+"""
 
 PLATFORM: Final = frozenset(("kubernetes.io/arch", "kubernetes.io/os"))
 """Labels with a default that a lender may offer otherwise: the architecture and the system of its nodes."""
@@ -126,6 +133,8 @@ def forge_node(facts: NodeFacts) -> dict[str, Any]:
     annotations = {APPLIED_LABELS: ",".join(sorted(extra))}
     if facts.taints:
         annotations[APPLIED_TAINTS] = _listed(facts.taints)
+    if offered := _extended(facts):
+        annotations[APPLIED_RESOURCES] = ",".join(sorted(offered))
     return {
         "apiVersion": "v1",
         "kind": "Node",
@@ -139,6 +148,15 @@ def forge_node(facts: NodeFacts) -> dict[str, Any]:
             "providerID": provider_id(facts),
         },
     }
+
+
+def _extended(facts: NodeFacts) -> set[str]:
+    return {name for name in facts.offer.resources if is_extended(name)} if facts.offer is not None else set()
+
+
+def applied_resources(node: Node) -> frozenset[str]:
+    """Return the extended resources of a node that are, or were, the offer's."""
+    return frozenset(name for name in node.metadata.annotations.get(APPLIED_RESOURCES, "").split(",") if name)
 
 
 def _listed(taints: Sequence[NodeTaint]) -> str:
@@ -175,7 +193,14 @@ def node_patch(node: Node, facts: NodeFacts) -> dict[str, Any]:
     labels.update({key: value for key, value in wanted.items() if node.metadata.labels.get(key) != value})
     labels.update({key: None for key in _applied(node) if key not in wanted})
     metadata: dict[str, Any] = {"labels": labels} if labels else {}
-    for annotation, listed in ((APPLIED_LABELS, ",".join(sorted(extra))), (APPLIED_TAINTS, _listed(facts.taints))):
+    # Until the status no longer shows it, one that was offered is no other's.
+    shown = applied_resources(node) & (node.status.get("capacity") or {}).keys()
+    applied = {
+        APPLIED_LABELS: ",".join(sorted(extra)),
+        APPLIED_TAINTS: _listed(facts.taints),
+        APPLIED_RESOURCES: ",".join(sorted(_extended(facts) | shown)),
+    }
+    for annotation, listed in applied.items():
         if node.metadata.annotations.get(annotation, "") != listed:
             metadata.setdefault("annotations", {})[annotation] = listed or None
     if (taints := taints_of(node, facts)) is not None:
@@ -196,15 +221,24 @@ def _applied(node: Node) -> dict[str, str]:
     return {key: node.metadata.labels[key] for key in keys if key in node.metadata.labels}
 
 
-def status_patch(status: Mapping[str, Any], facts: NodeFacts, now: str) -> dict[str, Any]:
+def status_patch(
+    status: Mapping[str, Any], facts: NodeFacts, now: str, applied: Collection[str] = ()
+) -> dict[str, Any]:
     """Return the merge patch from a node's status to the desired one; empty if nothing differs.
 
-    Resources that are no longer in the offer are removed (as nulls). Conditions of other writers are kept.
+    Resources that are no longer in the offer are removed (as nulls). Conditions of other writers are kept, and extended
+    resources of theirs in the capacity, which a kubelet shows as allocatable, too; ``applied`` are those that were the
+    offer's.
     """
     wanted = dict(status)
     if facts.offer is not None:
-        wanted["capacity"] = dict(facts.offer.resources)
-        wanted["allocatable"] = dict(facts.offer.resources)
+        others = {
+            name: amount
+            for name, amount in (status.get("capacity") or {}).items()
+            if is_extended(name) and name not in applied
+        }
+        wanted["capacity"] = {**others, **facts.offer.resources}
+        wanted["allocatable"] = {**others, **facts.offer.resources}
     version = (facts.offer.kubernetes_version if facts.offer is not None else "") or facts.home_version
     info = dict(status.get("nodeInfo") or {})
     info.update(_node_info(version or str(info.get("kubeletVersion") or ""), info, facts))

@@ -6,7 +6,7 @@ give access to the lender's hosts (host namespaces).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, Final
 
 from liqod.kubelet.common.context import Context
@@ -24,6 +24,7 @@ from liqod.model.names import (
     TAINT_KEY,
 )
 from liqod.model.objects.meta import ObjectMeta
+from liqod.model.objects.quantity import is_extended
 from liqod.model.records.name_service import DOMAIN_ANNOTATION
 
 REMOTE_RUNTIME_CLASS: Final = "liqo.io/remote-runtime-class-name"
@@ -66,7 +67,7 @@ def forge_spec(meta: ObjectMeta, spec: Mapping[str, Any], context: Context) -> d
     forged = forge_access(meta, kept, context)
     for kind in _CONTAINERS:
         if forged.get(kind):
-            forged[kind] = [_container(container, bool(spec.get("hostNetwork"))) for container in forged[kind]]
+            forged[kind] = [_container(container, spec, context.offered.value) for container in forged[kind]]
     if forged.get("volumes"):
         forged["volumes"] = [_volume(volume, meta.name, context) for volume in forged["volumes"]]
     patch = context.patch.value
@@ -122,17 +123,27 @@ def _volume(volume: dict[str, Any], pod: str, context: Context) -> dict[str, Any
     return {**rest, "persistentVolumeClaim": {"claimName": f"{pod}-{volume.get('name', '')}"}}
 
 
-def _container(container: dict[str, Any], host_network: bool) -> dict[str, Any]:
+def _container(container: dict[str, Any], spec: Mapping[str, Any], offered: Collection[str] | None) -> dict[str, Any]:
     changes: dict[str, Any] = {}
-    claims = (container.get("resources") or {}).get("claims")
-    if claims:
-        changes["resources"] = {key: value for key, value in container["resources"].items() if key != "claims"}
+    resources = container.get("resources") or {}
+    lent = {key: _offered(value, offered) for key, value in resources.items() if key != "claims"}
+    if lent != resources:
+        changes["resources"] = lent
     ports = container.get("ports")
-    if host_network and ports:
+    if spec.get("hostNetwork") and ports:
         # With hostNetwork the API server defaults hostPort to containerPort (pkg/apis/core/v1/defaults.go,
         # defaultHostNetworkPorts); at the lender that would reserve ports of its nodes.
         changes["ports"] = [{key: value for key, value in port.items() if key != "hostPort"} for port in ports]
     return {**container, **changes} if changes else container
+
+
+def _offered(amounts: Mapping[str, Any], offered: Collection[str] | None) -> dict[str, Any]:
+    """Return amounts without those of extended resources that the lender does not offer.
+
+    Home has given its virtual node such a resource and counts it; no node of the lender has it. A kubelet ignores those
+    that its node does not have as well (pkg/kubelet/lifecycle/predicate.go, removeMissingExtendedResources).
+    """
+    return {name: one for name, one in amounts.items() if offered is None or name in offered or not is_extended(name)}
 
 
 def forge_shadow(meta: ObjectMeta, spec: Mapping[str, Any], namespace: str, context: Context) -> dict[str, Any]:

@@ -90,6 +90,14 @@ def _is_bytes(resource: str) -> bool:
     return resource in ("memory", "ephemeral-storage", "storage") or resource.startswith("hugepages-")
 
 
+def is_extended(resource: str) -> bool:
+    """Return whether a resource is an extended one, such as ``example.com/dongle``, and none of Kubernetes' own.
+
+    Source: Kubernetes, pkg/apis/core/v1/helper, IsExtendedResourceName.
+    """
+    return "/" in resource and "kubernetes.io/" not in resource and not resource.startswith("requests.")
+
+
 def parse_all(quantities: Mapping[str, str | int | float]) -> dict[str, Fraction]:
     """Parse a Kubernetes resource list; raises ValueError naming the resource whose quantity is wrong."""
     parsed = {}

@@ -293,7 +293,10 @@ class LayoutTests(SynchronousTestCase):
 
     def test_one_long_cell_in_a_pipe(self) -> None:
         """It moves the rest of its own row, and fills no other one up with spaces."""
-        rows = [{"a": "short", "b": "x" * 400, "c": "end"}, {"a": "next", "b": "y", "c": "end"}]
+        rows: list[dict[str, object]] = [
+            {"a": "short", "b": "x" * 400, "c": "end"},
+            {"a": "next", "b": "y", "c": "end"},
+        ]
         lines = shown(rows, {"a": "A", "b": "B", "c": "C"}).splitlines()
         self.assertEqual(lines[1], f"short  {'x' * 400}  end")
         self.assertEqual(lines[2].split(), ["next", "y", "end"])

@@ -13,8 +13,10 @@ from liqod.kubelet.common.readiness import Readiness
 from liqod.kubelet.common.views import Node
 from liqod.kubelet.node.forge import (
     APPLIED_LABELS,
+    APPLIED_RESOURCES,
     APPLIED_TAINTS,
     NodeFacts,
+    applied_resources,
     forge_node,
     is_foreign,
     node_addresses,
@@ -95,8 +97,35 @@ class NodeTests(SynchronousTestCase):
         body["metadata"]["labels"]["theirs"] = "kept"
         patch = node_patch(self.node(body), self.facts(offer=Offer(labels={"new": "1"})))
         self.assertEqual(patch["metadata"]["labels"], {"new": "1", "topology/zone": None})
-        self.assertEqual(patch["metadata"]["annotations"], {APPLIED_LABELS: "new"})
+        self.assertEqual(patch["metadata"]["annotations"], {APPLIED_LABELS: "new", APPLIED_RESOURCES: None})
         self.assertEqual(node_patch(self.node(apply_merge_patch(body, patch)), self.facts(offer=None)), {})
+
+    def test_extended_resources_of_others(self) -> None:
+        """What an administrator adds to the capacity can be requested; what the offer had goes with the offer."""
+        body = forge_node(self.facts())
+        gpu, own = {"nvidia.com/gpu": "1"}, {"example.com/dongle": "3", "scheduling.k8s.io/foo": "5"}
+        lent = {"cpu": "4", "memory": "8Gi"}
+
+        def written(facts: NodeFacts) -> dict[str, str]:
+            """Write the node and then its status, as the controller does; return what can be allocated."""
+            for _ in range(2):
+                body.update(apply_merge_patch(body, node_patch(self.node(body), facts)))
+                node = self.node(body)
+                body.update(apply_merge_patch(body, status_patch(node.status, facts, NOW, applied_resources(node))))
+            node = self.node(body)
+            self.assertEqual(node_patch(node, facts), {})
+            self.assertEqual(status_patch(node.status, facts, NOW, applied_resources(node)), {})
+            self.assertEqual(body["status"]["capacity"], body["status"]["allocatable"])
+            return dict(body["status"]["allocatable"])
+
+        self.assertEqual(written(self.facts()), {**lent, **gpu})
+        body["status"]["capacity"] = {**lent, **gpu, **own, "hugepages-2Mi": "1"}
+        self.assertEqual(written(self.facts()), {**lent, **gpu, **own})
+        without = self.facts(offer=Offer(resources=lent, labels=self.offer.labels))
+        self.assertEqual(written(without), {**lent, **own})
+        self.assertNotIn(APPLIED_RESOURCES, body["metadata"]["annotations"])
+        body["status"]["capacity"] = lent
+        self.assertEqual(written(without), lent)
 
     def test_the_platform_follows_the_offer(self) -> None:
         """Architecture and system are the lender's where it offers them, in the labels and in the node's status."""
@@ -144,7 +173,8 @@ class NodeTests(SynchronousTestCase):
         status = apply_merge_patch({}, first)
         self.assertEqual(status["capacity"], status["allocatable"])
         self.assertEqual(status_patch(status, self.facts(), "later"), {})
-        less = status_patch(status, self.facts(offer=Offer(resources={"cpu": "4", "memory": "8Gi"})), "later")["status"]
+        lent = self.facts(offer=Offer(resources={"cpu": "4", "memory": "8Gi"}))
+        less = status_patch(status, lent, "later", ["nvidia.com/gpu"])["status"]
         self.assertEqual(less["capacity"], {"nvidia.com/gpu": None})
         self.assertEqual(less["allocatable"], {"nvidia.com/gpu": None})
         self.assertNotIn("conditions", less)

@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
+from liqod.flow.observe import Latest
 from liqod.kube.writing.merge_patch import apply_merge_patch, merge_patch
 from liqod.kubelet.common.context import Context
 from liqod.kubelet.common.meta import FORGED_ANNOTATION, is_internal, is_ours, remote_labels
@@ -152,6 +153,18 @@ class SpecTests(SynchronousTestCase):
         self.assertEqual(soft[0]["podAffinityTerm"]["labelSelector"], {"matchLabels": {"app": "web"}})
         self.assertIsNone(preset("soft", "nothing"))
         self.assertIsNone(preset("sideways"))
+
+    def test_extended_resources(self) -> None:
+        """One that the lender does not offer is counted at home alone; while its offer is not known all stay."""
+        amounts = {"cpu": "1", "nvidia.com/gpu": "1", "example.com/dongle": "1", "hugepages-2Mi": "2Mi"}
+        lent = {name: one for name, one in amounts.items() if name != "example.com/dongle"}
+        container = {"name": "main", "resources": {"requests": amounts, "limits": amounts, "claims": [{"name": "x"}]}}
+        for offered, wanted in ((frozenset({"cpu", "nvidia.com/gpu"}), lent), (None, amounts)):
+            context = attrs.evolve(CONTEXT, offered=Latest(offered))
+            for kind in ("containers", "initContainers"):
+                spec = {"containers": [{"name": "other"}], kind: [container]}
+                (found,) = forge_spec(ObjectMeta(name="web"), spec, context)[kind]
+                self.assertEqual(found["resources"], {"requests": wanted, "limits": wanted})
 
     def test_volumes_that_live_as_long_as_the_pod(self) -> None:
         """Where claims of its class follow their pods, such a volume is the claim that follows; others are verbatim."""
