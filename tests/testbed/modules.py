@@ -1,7 +1,7 @@
 """Go modules that are written when they are needed, because nothing but a version of one other module is in them.
 
 What stands in ``gomod/`` has its ``go.sum`` in the checkout. These have it in the cache, written by ``go mod tidy``
-beside the module: the versions are pinned here, and Go's checksum database answers for their content.
+beside the module: the versions are pinned here, and Go's checksum database answers for their content, or ``PINNED``.
 """
 
 from __future__ import annotations
@@ -23,16 +23,20 @@ _STAGING: Final = re.compile(r"^\s*(?:replace\s+)?(k8s\.io/\S+)\s+=>\s+\./stagin
 
 @frozen
 class Wanted:
-    """A program of another module: the module with its version, its package, and modules that stand for others."""
+    """A program of another module: the module with its version, its package, and modules that stand for others.
+
+    ``beside``: versions of modules that it needs, where the ones that Go would choose do not go together.
+    """
 
     module: str
     version: str
     package: str
     replaced: Mapping[str, str] = field(factory=dict)
+    beside: Mapping[str, str] = field(factory=dict)
 
     def text(self) -> str:
         """Return the ``go.mod``."""
-        return module_text([self.package], {self.module: self.version}, self.replaced)
+        return module_text([self.package], {self.module: self.version, **self.beside}, self.replaced)
 
 
 PROGRAMS: Final[Mapping[str, Wanted]] = MappingProxyType(
@@ -48,14 +52,21 @@ PROGRAMS: Final[Mapping[str, Wanted]] = MappingProxyType(
         ),
         "flanneld": Wanted("github.com/flannel-io/flannel", f"v{versions.FLANNEL}", "github.com/flannel-io/flannel"),
         # The proxy refuses the project's own module; it has k3s' copy, which k3s builds with in this way.
+        # Without the last one a module is taken that has packages which are modules of their own by now.
         "kube-router": Wanted(
             "github.com/cloudnativelabs/kube-router/v2",
             f"v{versions.KUBE_ROUTER}",
             "github.com/cloudnativelabs/kube-router/v2/cmd/kube-router",
             {"github.com/cloudnativelabs/kube-router/v2": f"github.com/k3s-io/kube-router/v2 v{versions.KUBE_ROUTER}"},
+            {"google.golang.org/genproto": f"v{versions.GENPROTO}"},
         ),
     }
 )
+PINNED: Final = (
+    f"github.com/k3s-io/kube-router/v2 v{versions.KUBE_ROUTER} h1:RZjUBIuitXCuYoCzm1aM6p5EgQFC5k3N72j4pBIc2j4=",
+    f"github.com/k3s-io/kube-router/v2 v{versions.KUBE_ROUTER}/go.mod h1:RaxDc+SBKB33+fjao+LeDue4CaUajk02eCHXVK/V4YE=",
+)
+"""Lines of ``go.sum`` for what the checksum database does not always know; k3s' own ``go.sum`` has the same."""
 OWN: Final = ("home-client", "cloud-lifecycle")
 """Programs of our own around Kubernetes' libraries: their source is in ``gomod/``, without a ``go.sum``."""
 
@@ -103,6 +114,8 @@ def furnish(directory: Path, text: str, source: Path | None = None) -> bool:
         for file in source.glob("*.go"):
             shutil.copyfile(file, directory / file.name)
     (directory / "go.mod").write_text(text)
+    known = [line for line in PINNED if line.partition(" h1:")[0].removesuffix("/go.mod") in text]
+    tidy.write_text("".join(f"{line}\n" for line in known))
     return True
 
 
