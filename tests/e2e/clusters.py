@@ -132,8 +132,6 @@ class E2EClusters:
             self.nodes = {self.lender.node_name}
             return
         self.home.apply(*_offload_all())
-        # Pods of the priority system-cluster-critical are allowed there alone, and a test of preemption makes one.
-        self.home.kubectl("label", "namespace", "kube-system", "liqo.io/enabled=true")
         rome = HostDaemon(self.home, "rome", extra=_shared(self.home) + _EXPOSED)
         lending = [_lending(lender, name, self.setup) for lender, name in zip(self.lenders, LENDERS, strict=False)]
         self.daemons = [rome, *lending]
