@@ -22,6 +22,7 @@ import msgspec
 from twisted.application.service import Service
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.task import LoopingCall, deferLater
+from twisted.internet.threads import deferToThread
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
@@ -282,18 +283,20 @@ class Agent(Service):
         self._last_failure = failure
         self.state.set(failure)
 
-    def _config(self) -> ClientConfig:
+    async def _config(self) -> ClientConfig:
+        if self._client_config is not None:
+            return self._client_config
         kube = self.settings.kubernetes
-        return self._client_config or kube_config.load(kube.kubeconfig, kube.context)
+        config: ClientConfig = await deferToThread(kube_config.load, kube.kubeconfig, kube.context, apart=True)
+        return config
 
     def _state_changed(self, _: DaemonState) -> None:
         if self._lease is not None:
             self._lease.changed()
 
-    def _own_client(self) -> Client:
+    def _own_client(self) -> Client | None:
         # The same token as the other clients have: a copy would not see the newer ones of `TokenRenewal`.
-        config = self._config() if self.client is None else self.client.config
-        return Client(config, self._reactor, timeout=OWN_REQUESTS)
+        return None if self.client is None else Client(self.client.config, self._reactor, timeout=OWN_REQUESTS)
 
     def _described(self) -> ProcessState:
         """Return what the Lease of this process says."""
@@ -320,8 +323,9 @@ class Agent(Service):
         return [one for one in found if one.code in before]
 
     async def _connected(self) -> None:
-        config = self._config()
+        config = await self._config()
         client = self.client = Client(config, self._reactor)
+        self._state_changed(self.state.value)
         renewal = TokenRenewal(client, self.settings, self._wall, self._record)
         renewal.start()
         try:

@@ -6,7 +6,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final
 
-from liqod.model.names import tenant_namespace
+from liqod.model.names import ENABLED_LABEL, tenant_namespace
 from liqod.model.records.name_service import SLOTS, object_name
 from tests.e2e import images
 from tests.e2e.setups import USUAL, Setup
@@ -58,6 +58,8 @@ _POLICY: Final = "offload-e2e-namespaces"
 # The tests' namespaces have this label from the moment of their creation; to label them later would be too late for
 # their first pods.
 _IS_E2E: Final = "has(object.metadata.labels) && 'e2e-framework' in object.metadata.labels"
+_SYSTEM: Final = "kube-system"
+"""A spec about preemption makes a critical pod there. No lender gives away its own, so it has another name there."""
 _MUTATION: Final = 'Object{metadata: Object.metadata{labels: {"liqo.io/enabled": "true"}}}'
 
 
@@ -140,6 +142,8 @@ class E2EClusters:
         for daemon in lending:
             trust_each_other(rome, daemon)
         self.nodes = eventually("the virtual nodes are Ready", self._ready_nodes)
+        self.home.apply(_offload_system())
+        self.home.kubectl("label", "namespace", _SYSTEM, f"{ENABLED_LABEL}=true")
         # A pod that is made before there is a name server keeps the DNS of the lender.
         eventually("names of home are answered", self._names_are_answered)
 
@@ -217,3 +221,13 @@ def _offload_all() -> list[dict[str, object]]:
         "spec": {"policyName": _POLICY},
     }
     return [policy, binding]
+
+
+def _offload_system() -> dict[str, object]:
+    """Return the record that has home's kube-system offloaded under another name."""
+    return {
+        "apiVersion": "offloading.liqo.io/v1beta1",
+        "kind": "NamespaceOffloading",
+        "metadata": {"name": "offloading", "namespace": _SYSTEM},
+        "spec": {"namespaceMappingStrategy": "SelectedName", "remoteNamespaceName": "home-system"},
+    }

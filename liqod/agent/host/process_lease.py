@@ -36,9 +36,9 @@ RELEASE: Final = 2.0
 class ProcessLease(Loop):
     """Renews the Lease of a process, at once when its state changes, and lets go of it in the end.
 
-    ``connect`` makes a client, which may fail as long as the process cannot work; ``describe`` returns the state as it
-    is now. ``identity`` returns the name of the process as a candidate. ``environ`` names the pod of the process, with
-    which the Lease goes.
+    ``connect`` makes a client, None while it is not known how to reach the API server, and may fail as long as the
+    process cannot work; ``describe`` returns the state as it is now. ``identity`` returns the name of the process as a
+    candidate. ``environ`` names the pod of the process, with which the Lease goes.
     """
 
     _log = Logger()
@@ -46,7 +46,7 @@ class ProcessLease(Loop):
     def __init__(
         self,
         clock: IReactorTime,
-        connect: Callable[[], Client],
+        connect: Callable[[], Client | None],
         *,
         namespace: str,
         identity: Callable[[], str],
@@ -139,6 +139,8 @@ class ProcessLease(Loop):
     async def _write(self, body: dict[str, Any]) -> None:
         if self._client is None:
             self._client = self._connect()
+        if self._client is None:
+            return
         try:
             await self._client.patch(LEASES, self._name, body, self._namespace, view=None)
         except NotFound:

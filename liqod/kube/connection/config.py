@@ -1,13 +1,8 @@
-"""Loads the configuration for an API server: from a kubeconfig, from inside a cluster, or from a peer's grant.
-
-The ``kubernetes`` package reads kubeconfig files, contexts, exec plugins and the in-cluster environment. It is imported
-only when needed: the import costs a third of a second of CPU and 17 MiB.
-"""
+"""Loads the configuration for an API server: from a kubeconfig, from inside a cluster, or from a peer's grant."""
 
 from __future__ import annotations
 
 import os
-import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -16,7 +11,9 @@ from typing import Any, Final
 import attrs
 
 from liqod.flow.errors import ExpectedError
+from liqod.kube.connection import kubeconfig as kubeconfigs
 from liqod.kube.connection.account_token import AccountToken
+from liqod.kube.connection.kubeconfig import Source
 
 REREAD: Final = 60.0
 """Seconds between two reads of a token file; the kubelet rotates projected tokens at 80 % of their lifetime."""
@@ -110,166 +107,65 @@ class _Held:
         self._token = self._read()
 
 
-def load(kubeconfig: str = "", context: str = "") -> ClientConfig:
+def load(kubeconfig: str = "", context: str = "", *, apart: bool = False) -> ClientConfig:
     """Return the configuration of a kubeconfig's context, or the in-cluster one.
 
     An empty ``kubeconfig`` means: in-cluster where available (and no context is given), else ``$KUBECONFIG``, else
-    ``~/.kube/config``. Blocks: it reads files and may run an exec plugin. Raises ConfigError.
+    ``~/.kube/config``. ``apart``: a process of its own reads it, each time. Blocks: it reads files and may run an exec
+    plugin. Raises ConfigError.
     """
     if not kubeconfig and not context and os.environ.get("KUBERNETES_SERVICE_HOST"):
-        return _in_cluster()
+        inside = _read("", "", apart)
+        token = TokenFile(Path(inside.token_file))
+        return attrs.evolve(_trust(inside), token=token, renew_token=token.expire, in_cluster=True)
     named = kubeconfig or os.environ.get("KUBECONFIG", "") or "~/.kube/config"
-    if not _files(named):
+    if not kubeconfigs.files(named):
         raise ConfigError(
             f"no kubeconfig at {named}, and this is not a pod of a cluster; name one in [kubernetes] kubeconfig "
             "or in $KUBECONFIG"
         )
-    return _from_kubeconfig(named, context)
+    source = _read(named, context, apart)
+    return _with_token(source, named, lambda: _read(named, context, apart).token, apart=apart)
 
 
-def _in_cluster() -> ClientConfig:
-    from kubernetes.client import Configuration
-    from kubernetes.config import ConfigException, incluster_config, load_incluster_config
-
-    configuration = Configuration()
+def _read(named: str, context: str, apart: bool) -> Source:
     try:
-        load_incluster_config(client_configuration=configuration)
-        ca_pem = _content(configuration.ssl_ca_cert)
-    except (ConfigException, OSError) as error:
-        raise ConfigError(
-            f"the in-cluster configuration is incomplete: {error}; does the pod have a service account token mounted?"
-        ) from error
-    token = TokenFile(Path(incluster_config.SERVICE_TOKEN_FILENAME))
+        return kubeconfigs.read_apart(named, context) if apart else kubeconfigs.read(named, context)
+    except kubeconfigs.KubeconfigError as error:
+        raise ConfigError(str(error)) from error
+
+
+def _trust(source: Source) -> ClientConfig:
+    """Return the configuration without a token."""
     return ClientConfig(
-        server=configuration.host, ca_pem=ca_pem, token=token, renew_token=token.expire, in_cluster=True
+        server=source.server,
+        ca_pem=source.ca,
+        client_cert_pem=source.certificate,
+        client_key_pem=source.key,
+        insecure=source.insecure,
+        tls_server_name=source.tls_server_name,
     )
 
 
-def _from_kubeconfig(named: str, context: str) -> ClientConfig:
-    from kubernetes.config import ConfigException
-
-    try:
-        context = context or _first_context(named)
-        user = _user(named, context)
-        with tempfile.TemporaryDirectory(prefix="liqod-") as scratch:
-            # The kubernetes package writes embedded certificates to files; they are read back and removed at once.
-            configuration = _loaded(named, context, scratch)
-            if getattr(configuration, "proxy", None) and any(
-                "proxy-url" in part.read_text("utf-8") for part in _files(named)
-            ):
-                raise ConfigError(f"{named} names a proxy-url, which is not supported: the connection must be direct")
-            config = ClientConfig(
-                server=configuration.host,
-                ca_pem=_content(configuration.ssl_ca_cert),
-                client_cert_pem=_content(configuration.cert_file),
-                client_key_pem=_content(configuration.key_file),
-                insecure=not configuration.verify_ssl,
-                # What is no text in quotes may be a number in YAML.
-                tls_server_name=str(configuration.tls_server_name or ""),
-            )
-    except ConfigError:
-        raise
-    except (ConfigException, OSError) as error:
-        raise ConfigError(f"the kubeconfig {named} cannot be used: {error}") from error
-    except Exception as error:
-        # A broken file raises arbitrary errors in the loader. Later lines of the message may quote the file: drop them.
-        detail = next(iter(str(error).splitlines()), "")
-        raise ConfigError(f"the kubeconfig {named} cannot be used: {type(error).__name__}: {detail}") from error
-    return _with_token(config, configuration, named, context, user)
-
-
-def _with_token(config: ClientConfig, configuration: Any, named: str, context: str, user: Any) -> ClientConfig:
-    token = _bearer(configuration, named)
-    if "exec" in user:
-        if not token and config.client_cert_pem is None:
+def _with_token(source: Source, named: str, again: Callable[[], str], *, apart: bool) -> ClientConfig:
+    config = _trust(source)
+    if source.has_plugin:
+        if not source.token and config.client_cert_pem is None:
             raise ConfigError(
                 f"the exec plugin of {named} gave neither a token nor a certificate; run "
                 f"`kubectl --kubeconfig {named} get --raw /version` to see why"
             )
-        if token:
-            held = _Held(token, lambda: _token_again(named, context))
+        if source.token:
+            held = _Held(source.token, again)
             return attrs.evolve(config, token=held, renew_token=held.renew, renewal_blocks=True)
         return config
-    path = _token_file(user, named)
-    if "token" not in user and path is not None:
+    path = Path(source.token_file) if source.token_file else None
+    if not source.names_token and path is not None:
         file = TokenFile(path)
         return attrs.evolve(config, token=file, renew_token=file.expire)
-    if token:
+    if source.token:
         # A token that was replaced in the file is used as soon as the old one is rejected (401). What is in a token
         # file beside it counts as in client-go ("takes precedence over Token"), if it is newer, for the same account.
-        own = AccountToken(token, lambda: _token_again(named, context), path)
-        return attrs.evolve(config, token=own, renew_token=own.renew)
+        own = AccountToken(source.token, again, path)
+        return attrs.evolve(config, token=own, renew_token=own.renew, renewal_blocks=apart)
     return config
-
-
-def _token_file(user: Any, named: str) -> Path | None:
-    """Return the file that a user's entry names; a relative path is relative to its kubeconfig."""
-    if "tokenFile" not in user:
-        return None
-    return Path(getattr(user, "path", None) or named).expanduser().parent / str(user["tokenFile"])
-
-
-def _token_again(named: str, context: str) -> str:
-    with tempfile.TemporaryDirectory(prefix="liqod-") as scratch:
-        return _bearer(_loaded(named, context, scratch), named)
-
-
-def _loaded(named: str, context: str, scratch: str) -> Any:
-    from kubernetes.client import Configuration
-    from kubernetes.config import load_kube_config
-
-    configuration = Configuration()
-    load_kube_config(
-        config_file=named,
-        context=context or None,
-        client_configuration=configuration,
-        persist_config=False,
-        temp_file_path=scratch,
-    )
-    return configuration
-
-
-def _files(named: str) -> list[Path]:
-    """Return the existing ones of several files, joined as in ``$KUBECONFIG``."""
-    paths = [Path(part).expanduser() for part in named.split(os.pathsep) if part]
-    return [path for path in paths if path.is_file()]
-
-
-def _first_context(named: str) -> str:
-    """Return the current context of the first of several files that has one; empty for a single file.
-
-    Source: Kubernetes, "Organizing Cluster Access Using kubeconfig Files": the first file to set a value wins. The
-    kubernetes package takes the last one's.
-    """
-    from kubernetes.config.kube_config import KubeConfigMerger
-
-    files = _files(named)
-    for path in files if len(files) > 1 else ():
-        current = KubeConfigMerger(str(path)).config.safe_get("current-context")
-        if current:
-            return str(current)
-    return ""
-
-
-def _user(named: str, context: str) -> Any:
-    """Return the user entry of a kubeconfig, the source of the credentials; the loader does not expose it."""
-    from kubernetes.config.kube_config import KubeConfigMerger
-
-    whole = KubeConfigMerger(named).config
-    chosen = whole["contexts"].get_with_name(context or whole["current-context"])["context"]
-    found = whole["users"].get_with_name(chosen["user"], safe=True) if chosen.safe_get("user") else None
-    return found["user"] if found and found.safe_get("user") else {}
-
-
-def _bearer(configuration: Any, named: str) -> str:
-    value = str(configuration.api_key.get("BearerToken") or "")
-    if not value:
-        return ""
-    scheme, _, token = value.partition(" ")
-    if scheme.lower() != "bearer":
-        raise ConfigError(f"{named} names a user with password, which Kubernetes no longer knows; use a token")
-    return token.strip()
-
-
-def _content(path: str | None) -> bytes | None:
-    return Path(path).read_bytes() if path else None

@@ -26,11 +26,14 @@ class Server:
     def __init__(self) -> None:
         self.leases: dict[str, Any] = {}
         self.failure: Exception | None = None
+        self.is_known = True
         self.writes: list[str] = []
         self.clients = 0
         self.open = 0
 
     def connect(self) -> Any:
+        if not self.is_known:
+            return None
         if isinstance(self.failure, ConfigError):
             raise self.failure
         self.clients += 1
@@ -90,6 +93,18 @@ class ProcessLeaseTests(SynchronousTestCase):
         self.assertEqual(len(self.server.writes), 2)
         self.clock.advance(1)
         self.assertEqual(len(self.server.writes), 3)
+        self.stop()
+
+    def test_before_the_server_is_known(self) -> None:
+        """Nothing is written, and nothing logged, until it is known how to reach the API server."""
+        self.server.is_known = False
+        self.lease.startService()
+        self.clock.advance(RENEW)
+        self.assertEqual(self.server.writes, [])
+        self.server.is_known = True
+        self.lease.changed()
+        self.clock.advance(SOON)
+        self.assertEqual((self.server.writes, self.written()), (["patch", "create"], WAITS))
         self.stop()
 
     def test_of_a_pod(self) -> None:

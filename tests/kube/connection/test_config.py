@@ -5,6 +5,8 @@ from __future__ import annotations
 import base64
 import json
 import os
+import subprocess
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -115,6 +117,47 @@ class ConfigTests(SynchronousTestCase):
         self.assertTrue(first.startswith("t") and config.token().startswith("t"))
         self.assertNotEqual(config.token(), first)
         self.assertTrue(config.renewal_blocks)
+
+    def apart(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Have a new process load a configuration apart; it prints server and token, and ends with 1 on kubernetes."""
+        program = (
+            "import sys; from liqod.kube.connection.config import ConfigError, load\n"
+            "try: config = load(*sys.argv[1:], apart=True)\n"
+            "except ConfigError as error: sys.exit(f'refused: {error}')\n"
+            "print(config.server, config.token and config.token(), config.renewal_blocks)\n"
+            "sys.exit('kubernetes' in sys.modules)"
+        )
+        command = [sys.executable, "-c", program, *arguments]
+        return subprocess.run(command, capture_output=True, text=True, check=False)
+
+    def test_another_process_reads_it(self) -> None:
+        """What is read apart is the same, and the process that asks has not imported what reads it."""
+        path = self.kubeconfig({"token": "of-u"})
+        for context, token in (("", "of-u"), ("two", "of-v")):
+            done = self.apart(path, context)
+            self.assertEqual((done.returncode, done.stdout), (0, f"https://10.0.0.1:6443 {token} True\n"), done.stderr)
+        done = self.apart(path, "three")
+        self.assertIn(f"refused: the kubeconfig {path} cannot be used: ", done.stderr)
+        self.assertIn("three", done.stderr)
+
+    def test_a_process_that_cannot_read(self) -> None:
+        """Where the other process cannot be started, or says nothing, that is said and nothing of what it wrote."""
+        path = self.kubeconfig({"token": "of-u"})
+        for program, why in (("/nowhere/python", "FileNotFoundError"), ("/bin/echo", "DecodeError")):
+            self.patch(sys, "executable", program)
+            error = self.assertRaises(ConfigError, load, path, apart=True)
+            self.assertEqual(str(error), f"the kubeconfig {path} cannot be read in a process of its own: {why}")
+
+    def test_a_token_that_was_read_apart_is_renewed(self) -> None:
+        """It is read again by another process, for which a thread waits."""
+        path = self.kubeconfig({"token": "first"})
+        config = load(path, apart=True)
+        assert config.token is not None and config.renew_token is not None
+        self.assertTrue(config.renewal_blocks)
+        file = Path(path)
+        file.write_text(file.read_text().replace("first", "second"))
+        config.renew_token()
+        self.assertEqual(config.token(), "second")
 
     def test_what_is_missing_is_said(self) -> None:
         """A missing file, a missing context, a missing certificate file each give one sentence."""
