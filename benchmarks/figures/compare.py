@@ -36,6 +36,8 @@ RELATIVE: Final = {
 """Figures of time, and the figure of the local pods that each is divided by."""
 ABSOLUTE: Final = ", without local pods"
 """What the name of such a figure ends with that has no local pods to be divided by: it is another figure."""
+BESIDE: Final = frozenset({"qps", "pods", "where", "processes, CPU ms/pod"})
+"""What stands beside the figures of a run: what it was, and the parts of one of them."""
 ENOUGH: Final = 3
 """Repetitions from which a spread can be known."""
 ROUNDING: Final = 1e-9
@@ -110,7 +112,7 @@ def samples(runs: Iterable[Record]) -> dict[str, list[float]]:
                 if where == "local":
                     continue
                 for figure, value in one.items():
-                    if figure in ("qps", "pods", "where"):
+                    if figure in BESIDE:
                         continue
                     name = f"{qps or 'stock'} {pods} {where} {figure}"
                     if figure not in RELATIVE:

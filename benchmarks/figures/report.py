@@ -115,8 +115,17 @@ def _ours(cpu: Mapping[str, float]) -> float:
 
 
 def records(runs: Iterable[Run]) -> list[dict[str, Any]]:
-    """Return the figures of each run with what it was, as they are kept."""
-    return [{"qps": one.qps, "where": one.where, "pods": one.pods, **one.figures} for one in runs]
+    """Return the figures of each run with what it was, and the CPU of each process beside, as they are kept."""
+    return [{**_what(one), **one.figures, "processes, CPU ms/pod": _by_process(one)} for one in runs]
+
+
+def _what(one: Run) -> dict[str, Any]:
+    return {"qps": one.qps, "where": one.where, "pods": one.pods}
+
+
+def _by_process(one: Run) -> dict[str, float]:
+    shares = {name: 1000 * seconds / one.pods for name, seconds in one.cpu.items()}
+    return {name: round(share, 2) for name, share in shares.items() if share > 0}
 
 
 def save(file: Path | None, runs: Sequence[Run]) -> Path:

@@ -187,6 +187,16 @@ class ResultsTests(SynchronousTestCase):
         values = samples(report.records(done))
         self.assertEqual(values["500 10 offloaded seconds"], [2.0, 2.5, 4.0])
 
+    def test_the_parts_of_a_figure(self) -> None:
+        """The CPU of each process is kept beside the figures, and is none of those that are compared."""
+        rest: dict[str, Any] = {what: {} for what in ("peak", "created", "deleted", "delete_cpu")}
+        cpu = {"c1/etcd": 0.5, "c1/unshare": 0.0}
+        (one,) = report.records([report.Run(qps=0, where="local", pods=10, ready=1.0, busy=cpu, cpu=cpu, **rest)])
+        self.assertEqual(one["processes, CPU ms/pod"], {"c1/etcd": 50.0})
+        named = samples([one, {**one, "where": "offloaded"}])
+        self.assertIn("stock 10 offloaded seconds", named)
+        self.assertEqual([name for name in named if "processes" in name], [])
+
     def test_goals(self) -> None:
         """A report ends with 1 where a goal is missed, and is on the latest file where none is named."""
         report.RESULTS.mkdir()
