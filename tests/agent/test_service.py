@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import base64
+import gc
 import socket
+import weakref
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -399,6 +401,20 @@ class DaemonTests(DaemonCase):
         await self.until(lambda: agent.status == "leading")
         # Nothing of the term before waits for the end of the daemon any more.
         await self.until(lambda: len(agent._leaving._waiting) == WAITS)
+
+    async def test_memory_of_a_term(self) -> None:
+        """What a term made is gone when it has ended, and does not wait until Python looks for it by itself."""
+        agent = self.start()
+        await agent.ready.wait()
+        assert agent.features is not None
+        before = weakref.ref(agent.features.peering)
+        gc.disable()
+        self.addCleanup(gc.enable)
+        thief = {"spec": {"holderIdentity": "somebody else", "leaseDurationSeconds": 2}}
+        await self.client.patch(LEASES, "liqod", thief, "liqo-system")
+        await self.until(lambda: agent.features is None)
+        await self.until(lambda: agent.status == "leading")
+        self.assertIsNone(before())
 
     async def test_says_why_it_waits(self) -> None:
         """A daemon that cannot work says why by its Lease, as long as it may write that."""
