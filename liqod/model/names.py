@@ -53,6 +53,8 @@ TOKEN_ANNOTATION: Final = "liqo.io/token-secret"  # noqa: S105 -- the name of an
 """On a ServiceAccount of the daemon: the Secret with which the tokens end that `liqodctl` wrote to kubeconfigs."""
 WEBHOOK_PROBE: Final = "liqo.io/webhook-probe"
 """On a pod that is only tried (a dry run): the webhook answers by the value ``answered``."""
+DELETION_ANNOTATION: Final = "liqo.io/deletion-asked-again"
+"""On a CRD that the API server has not deleted: when `liqodctl down` had it look again (RFC 3339)."""
 HOME_UID_ANNOTATION: Final = "liqo.io/home-cluster-uid"
 """On a natting table: the UID of the namespace kube-system of the cluster that wrote it."""
 CONFIRM_ANNOTATION: Final = "liqo.io/confirm-deletions"

@@ -1,4 +1,4 @@
-"""How long `down` waits for a daemon that stands by, once this host's daemon was stopped."""
+"""How long `down` waits: for a daemon that stands by, once this host's daemon was stopped, and for what is deleted."""
 
 from __future__ import annotations
 
@@ -8,17 +8,21 @@ from typing import Any, Final, cast
 
 import msgspec
 from twisted.internet.defer import Deferred
-from twisted.internet.task import Clock
+from twisted.internet.task import Clock, deferLater
 from twisted.trial.unittest import SynchronousTestCase
 
 from liqod.cli.console.options import Options
 from liqod.cli.console.session import Session
-from liqod.cli.setup.up.down import TAKEOVER, until_taken_over
+from liqod.cli.setup.up import down
+from liqod.cli.setup.up.down import TAKEOVER, until_gone, until_taken_over
 from liqod.config.schema import Settings
+from liqod.kube import manifests
 from liqod.kube.errors import NotFound
+from liqod.kube.resources import CRDS
 from liqod.model.diagnosis.processes import ProcessLease
-from liqod.model.names import FIELD_MANAGER
+from liqod.model.names import DELETION_ANNOTATION, FIELD_MANAGER
 from liqod.model.timestamps import rfc3339
+from tests.cli.cluster_case import REACTOR, ClusterCase
 
 AHEAD: Final = timedelta(hours=1)
 """By how much the API server's clock is ahead of this host's."""
@@ -67,3 +71,37 @@ class TakeoverTests(SynchronousTestCase):
         asked, duration = self.wait(None), Settings().leader.lease_duration
         for age, left in ((0.0, duration), (4.0, duration - 4), (60.0, 0.0)):
             self.assertApproximates(self.wait(f"{socket.gethostname()}-1234", age) - asked, left, 2.0)
+
+
+class DeletionTests(ClusterCase):
+    """CRDs of which the API server holds the last one, until there is a change to it."""
+
+    async def setUp(self) -> None:  # type: ignore[override]
+        await super().setUp()
+        self.patch(down, "ASKED_AGAIN", 0.3)
+        self.last = manifests.definitions()[-1]
+        self.last["metadata"]["finalizers"] = ["example.org/held"]
+        await self.client.create(CRDS, self.last)
+        await self.client.delete(CRDS, self.name)
+        self.session = Session(Options(output="json"), reactor=REACTOR, client=self.client, settings=Settings())
+
+    @property
+    def name(self) -> str:
+        return str(self.last["metadata"]["name"])
+
+    async def let_go(self) -> None:
+        """Delete the CRD for good, once it has the annotation."""
+        while DELETION_ANNOTATION not in (await self.client.get(CRDS, self.name))["metadata"].get("annotations", {}):
+            await deferLater(REACTOR, 0.05)
+        await self.client.patch(CRDS, self.name, {"metadata": {"finalizers": None}})
+
+    async def test_deleted_at_the_next_change(self) -> None:
+        """It makes a change to what the API server does not look at again by itself, and waits until that is gone."""
+        let_go = Deferred.fromCoroutine(self.let_go())
+        self.assertEqual(await until_gone(self.session, keep_namespace=True), "")
+        await let_go
+
+    async def test_never_deleted(self) -> None:
+        """What stays in spite of that is named in the end."""
+        self.patch(down, "PATIENCE", 2.0)
+        self.assertEqual(await until_gone(self.session, keep_namespace=True), f"CustomResourceDefinition {self.name}")

@@ -143,10 +143,12 @@ def _first_leads(sides: Borrowing, side: str) -> None:
 
 
 def _second_leads(sides: Borrowing, side: str) -> None:
-    second = sides.standbys[side]
+    first, second = sides[side], sides.standbys[side]
     wanted = f"{second.cluster.name}-{second.identity}"
-    freeze(sides[side])
+    freeze(first)
     try:
-        eventually(f"the second daemon of {side} leads", lambda: sides.leader(side) == wanted, WITHIN)
+        # No longer than that: one that sleeps keeps its ports, and the other one of this host gives the lease back.
+        eventually(f"the first daemon of {side} leads no more", lambda: not is_led_by_first(sides, side), WITHIN, 0.05)
     finally:
-        thaw(sides[side])
+        thaw(first)
+    eventually(f"the second daemon of {side} leads", lambda: sides.leader(side) == wanted, WITHIN)
