@@ -28,11 +28,9 @@ from liqod.config.schema import Settings
 
 # The units have RestartPreventExitStatus=2: with a wrong configuration no restart helps.
 USAGE_STATUS = 2
-COLLECTIONS = (5_000, 3, 3)
-"""When Python looks for cycles. Among what was just made seven times as seldom as it would (700), which halves the CPU
-that this takes: a daemon makes few cycles, and a few thousand small objects more at a time are one or two megabytes.
-Among all of them as often as it would, after 80,000 new objects: sessions, caches and streams that have ended are
-cycles too, and little is made by a daemon at rest. Where much is made Python waits for a quarter more (gcmodule.c)."""
+COLLECTIONS = (5_000, 10, 10)
+"""When Python looks for cycles among what was made: seven times as seldom as it would (700), which halves the CPU that
+this takes; a daemon makes few cycles, and a few thousand small objects more at a time are one or two megabytes."""
 
 PIDFILE: Final = "twistd.pid"
 """The file in the working directory that twistd writes its process ID to unless it is given another one."""
