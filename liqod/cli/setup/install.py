@@ -34,6 +34,7 @@ from liqod.cli.setup.account import (
     write_private,
 )
 from liqod.cli.setup.definitions import refuse_downgrade
+from liqod.cli.setup.gone import deleted
 from liqod.cli.setup.host import apply
 from liqod.cli.setup.host.commands import (
     host_options,
@@ -398,6 +399,7 @@ def uninstall(
         if kept and not keep_namespace:
             session.say(f"the namespace {session.settings.kubernetes.namespace} was there before liqod and stays")
         _show_removed(session, receipt, "nothing of liqod was found")
+        await deleted(session, keep_namespace=kept)
 
     in_cluster(options, work)
 

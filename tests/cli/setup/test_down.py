@@ -13,11 +13,12 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from liqod.cli.console.options import Options
 from liqod.cli.console.session import Session
-from liqod.cli.setup.up import down
-from liqod.cli.setup.up.down import TAKEOVER, until_gone, until_taken_over
+from liqod.cli.setup import gone
+from liqod.cli.setup.gone import until_gone
+from liqod.cli.setup.up.down import TAKEOVER, until_taken_over
 from liqod.config.schema import Settings
 from liqod.kube import manifests
-from liqod.kube.errors import NotFound
+from liqod.kube.errors import Forbidden, NotFound
 from liqod.kube.resources import CRDS
 from liqod.model.diagnosis.processes import ProcessLease
 from liqod.model.names import DELETION_ANNOTATION, FIELD_MANAGER
@@ -78,7 +79,7 @@ class DeletionTests(ClusterCase):
 
     async def setUp(self) -> None:  # type: ignore[override]
         await super().setUp()
-        self.patch(down, "ASKED_AGAIN", 0.3)
+        self.patch(gone, "ASKED_AGAIN", 0.3)
         self.last = manifests.definitions()[-1]
         self.last["metadata"]["finalizers"] = ["example.org/held"]
         await self.client.create(CRDS, self.last)
@@ -101,7 +102,30 @@ class DeletionTests(ClusterCase):
         self.assertEqual(await until_gone(self.session, keep_namespace=True), "")
         await let_go
 
+    async def test_uninstall(self) -> None:
+        """`uninstall` waits in the same way, so that the next `install` finds nothing that is still being deleted."""
+        let_go = Deferred.fromCoroutine(self.let_go())
+        out = await self.liqodctl("uninstall", "--yes", "--force")
+        self.assertNotIn("still deleting", out)
+        await let_go
+        with self.assertRaises(NotFound):
+            await self.client.get(CRDS, self.name)
+
+    async def test_without_the_right(self) -> None:
+        """Who may not change CRDs waits for as long, and is given no error halfway."""
+        self.patch(gone, "PATIENCE", 1.0)
+        asked = []
+
+        async def refused(*what: Any, **options: Any) -> None:
+            asked.append(what)
+            raise Forbidden(403, "Forbidden", "customresourcedefinitions is forbidden")
+
+        self.patch(self.client, "patch", refused)
+        left = await until_gone(self.session, keep_namespace=True)
+        self.assertEqual(left, f"CustomResourceDefinition {self.name}")
+        self.assertTrue(asked)
+
     async def test_never_deleted(self) -> None:
         """What stays in spite of that is named in the end."""
-        self.patch(down, "PATIENCE", 2.0)
+        self.patch(gone, "PATIENCE", 2.0)
         self.assertEqual(await until_gone(self.session, keep_namespace=True), f"CustomResourceDefinition {self.name}")

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 import attrs
-from twisted.internet.defer import TimeoutError as DeferTimeout
 from twisted.internet.task import deferLater
 
 from liqod.cli.console import errors
@@ -18,9 +15,9 @@ from liqod.cli.console.records import RecordingClient
 from liqod.cli.console.render import plural
 from liqod.cli.console.session import Session
 from liqod.cli.console.terminal import confirm
-from liqod.cli.console.wait import until
 from liqod.cli.network.plan import leave_host
 from liqod.cli.setup.account import namespace_is_ours
+from liqod.cli.setup.gone import deleted
 from liqod.cli.setup.host import apply
 from liqod.cli.setup.host.commands import lines
 from liqod.cli.setup.host.plan import plan_removal
@@ -30,20 +27,6 @@ from liqod.cli.setup.surroundings.foreign import refuse_foreign
 from liqod.cli.setup.up.observe import TargetHost
 from liqod.cli.setup.up.service import in_use
 from liqod.cli.status.cluster_records import is_here, leader
-from liqod.flow.clocks import utc_now
-from liqod.kube import manifests
-from liqod.kube.errors import NotFound
-from liqod.kube.resources import CRDS, NAMESPACES
-from liqod.model.ids import Key
-from liqod.model.names import DELETION_ANNOTATION
-from liqod.model.objects.meta import Object
-from liqod.model.timestamps import rfc3339
-
-PATIENCE: Final = 60.0
-"""Seconds for the API server to delete the namespace with what is in it."""
-
-ASKED_AGAIN: Final = 5.0
-"""Seconds after which the API server is asked once more to look at the CRDs that it has not deleted."""
 
 TAKEOVER: Final = 1.0
 """Seconds that a daemon that stands by may take from its request for the lease to being seen as its holder."""
@@ -88,13 +71,11 @@ async def take_down(session: Session, place: TargetHost, *, force: bool, dry_run
         # The host's network before the records that it is derived from.
         removed += [*units, *await leave_host(session)]
     removed += await remove_all(session, keep_namespace=kept)
-    left = await until_gone(session, keep_namespace=kept)
+    done = await deleted(session, keep_namespace=kept)
     removed += apply.remove(place.root, files)
     apply.reload_systemd(place.root)
     session.say(f"{plural(len(removed), 'object')} removed", "green")
-    if left:
-        session.say(f"the API server is still deleting {left}; before the next `up` it has to be gone", "yellow")
-    session.publish({"removed": removed, "done": not left})
+    session.publish({"removed": removed, "done": done})
 
 
 def _refuse_without_rights(place: TargetHost) -> None:
@@ -129,40 +110,3 @@ async def removable(session: Session, *, keep_namespace: bool) -> list[str]:
         return await remove_all(attrs.evolve(session, client=client), keep_namespace=keep_namespace)
     finally:
         await client.close()
-
-
-async def until_gone(session: Session, *, keep_namespace: bool) -> str:
-    """Wait until the API server has deleted namespace and CRDs; returns what it has not after a while, or ""."""
-    deadline = session.reactor.seconds() + PATIENCE
-    wanted = [(CRDS, one["metadata"]["name"]) for one in manifests.definitions()]
-    if not keep_namespace:
-        wanted.append((NAMESPACES, session.settings.kubernetes.namespace))
-    while wanted:
-        resource, name = wanted[0]
-        gone = until(session, resource, Object, Key("", name), lambda found: found is None)
-        try:
-            # One that is gone needs the time of a list to be seen so.
-            left = max(1.0, deadline - session.reactor.seconds())
-            await gone.addTimeout(min(left, ASKED_AGAIN), session.reactor)
-            del wanted[0]
-        except DeferTimeout:
-            if session.reactor.seconds() >= deadline:
-                return f"{resource.kind} {name}"
-            await _ask_again(session, [name for kind, name in wanted if kind == CRDS])
-    return ""
-
-
-async def _ask_again(session: Session, definitions: Sequence[str]) -> None:
-    """Have the API server look again at CRDs that it deletes.
-
-    Of one that is only seconds old it cannot list the objects yet ("storage is (re)initializing"). It tries that again
-    after milliseconds, finds that what it knows of the CRD is older than what it wrote itself, leaves it to the next
-    change, and takes no notice of its own one: without another it is deleted minutes later, with the resync
-    (Kubernetes 1.36, apiextensions-apiserver, pkg/controller/finalizer/crd_finalizer.go).
-    """
-    when = rfc3339(utc_now())
-    for name in definitions:
-        with suppress(NotFound):
-            found = await session.client.get(CRDS, name, view=Object)
-            if found.metadata.deletion_timestamp:
-                await session.client.patch(CRDS, name, {"metadata": {"annotations": {DELETION_ANNOTATION: when}}})

@@ -14,9 +14,10 @@ from liqod.cli.console.render import plural
 from liqod.cli.console.session import Session
 from liqod.cli.console.terminal import confirm
 from liqod.cli.setup.account import namespace_is_ours
+from liqod.cli.setup.gone import deleted
 from liqod.cli.setup.install import refuse_peerings, remove_all
 from liqod.cli.setup.surroundings.foreign import refuse_foreign
-from liqod.cli.setup.up.down import removable, until_gone
+from liqod.cli.setup.up.down import removable
 from liqod.cli.setup.up.pods.observe import managed_elsewhere, pods_of, stale
 from liqod.cli.status.cluster_records import leader
 from liqod.kube.resources import DAEMONSETS, Resource
@@ -52,11 +53,9 @@ async def take_down(session: Session, *, force: bool, dry_run: bool, yes: bool) 
         confirm("Remove liqod, its records and the cluster's key?")
     removed = await _remove_pods(session, pods)
     removed += await remove_all(session, keep_namespace=kept)
-    left = await until_gone(session, keep_namespace=kept)
+    done = await deleted(session, keep_namespace=kept)
     session.say(f"{plural(len(removed), 'object')} removed", "green")
-    if left:
-        session.say(f"the API server is still deleting {left}; before the next `up` it has to be gone", "yellow")
-    session.publish({"removed": removed, "done": not left})
+    session.publish({"removed": removed, "done": done})
 
 
 async def _refuse_others(session: Session) -> None:
