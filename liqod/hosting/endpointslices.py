@@ -62,7 +62,8 @@ COLLECTED: Final = 5.0
 """Seconds that the cluster's garbage collector has for the slice of a deleted ShadowEndpointSlice before it is deleted
 from here."""
 AWAITED: Final = 4.0
-"""Seconds that a slice waits for its Service, before it is made of none: the borrower writes both, in any order."""
+"""Seconds that a slice waits for its Service, before it is made of none: the borrower writes both, in any order. Of
+many the Services come later than the slices; so it waits on while there come others in its namespace."""
 STILL_THERE: Final = 1.0
 """Seconds until a slice is reconciled again whose ShadowEndpointSlice is missing from the cache but exists at the API
 server, or whose name another slice has by now."""
@@ -144,6 +145,8 @@ class ShadowEndpointSlices(Controller[Key]):
         self._recorder = recorder
         self._refusals: RefusedWrites[Key] = RefusedWrites(REFUSED)
         self._tracked: dict[Key, _Tracked] = {}
+        # When a Service came last, by namespace, of those where that is not long ago.
+        self._came: dict[str, float] = {}
 
     def sources(self) -> Iterable[Source[Key]]:
         """ShadowEndpointSlices, their slices and Services, and the networks of tenants."""
@@ -295,7 +298,8 @@ class ShadowEndpointSlices(Controller[Key]):
                 return After(STILL_THERE)
         if tracked.alone_since is None:
             tracked.alone_since = now
-        if (wait := tracked.alone_since + AWAITED - now) > 0:
+        came = self._came.get(key.namespace, tracked.alone_since)
+        if (wait := max(tracked.alone_since, came) + AWAITED - now) > 0:
             return After(wait)
         if present is None:
             name = shadow.metadata.labels[SERVICE_NAME_LABEL]
@@ -313,6 +317,9 @@ class ShadowEndpointSlices(Controller[Key]):
         return refused
 
     def _service_changed(self, key: Key, old: NameService | None, new: NameService | None) -> Iterable[Key]:
+        if old is None:
+            now = self.clock.seconds()
+            self._came = {one: at for one, at in self._came.items() if now - at < AWAITED} | {key.namespace: now}
         if old is None or new is None:
             yield from (shadow.metadata.key for shadow in self._shadows.by_index(_BY_SERVICE, key))
 

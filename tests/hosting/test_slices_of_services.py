@@ -182,6 +182,21 @@ class SlicesOfServicesTests(SynchronousTestCase):
         self.services.put(SERVICE)
         self.assertEqual(self.requests(), ["create", "delete r1", "create"])
 
+    def test_many_at_a_time(self) -> None:
+        """While other Services of its namespace come, its own is on its way."""
+        self.start()
+        self.shadows.put(self.record)
+        for number in range(4):
+            self.clock.advance(AWAITED * 0.7)
+            key = msgspec.structs.replace(SERVICE.metadata, name=f"other-{number}")
+            self.services.put(msgspec.structs.replace(SERVICE, metadata=key))
+            self.assertEqual((self.requests(), self.events.reasons), ([], []))
+        elsewhere = msgspec.structs.replace(SERVICE.metadata, namespace="another")
+        self.clock.advance(AWAITED * 0.5)
+        self.services.put(msgspec.structs.replace(SERVICE, metadata=elsewhere))
+        self.clock.advance(AWAITED * 0.5)
+        self.assertEqual((self.requests(), self.events.reasons), (["create"], ["NoService"]))
+
     def test_what_waits(self) -> None:
         """It is said when it has waited for a while, not while the borrower writes both."""
         self.start()
