@@ -57,6 +57,12 @@ tenant-contents = "4Gi"
 tenant-writes = ""
 """
 """More of ``[hosting]``, within which the configuration of tests ends."""
+KNOWN: Final = """
+[network]
+mode = "none"
+pod-cidrs = ["{pods}"]
+"""
+"""Where no node has a network for its pods, an address of the lender's pods could be one of this cluster's own."""
 SANDBOX: Final = """\
 [cluster]
 name = "home"
@@ -193,7 +199,7 @@ def real(count: int, pods: int) -> Iterator[Stage]:
         names = ["rome", *map(name_of, range(1, count + 1))]
         configurations = [LENDING + OPEN, *[LENDING + OPEN.replace("AutoAcceptAll", "Manual")] * count]
         daemons = [
-            Daemon(cluster, name, extra=extra)
+            Daemon(cluster, name, extra=extra + KNOWN.format(pods=cluster.addresses.pod_cidr))
             for cluster, name, extra in zip(testbed.clusters, names, configurations, strict=True)
         ]
         install(daemons)

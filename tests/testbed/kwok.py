@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from ipaddress import ip_network
 from pathlib import Path
 from typing import Final
 
@@ -19,18 +20,24 @@ _CAPACITY: Final = {"cpu": "10000", "memory": "100Ti", "ephemeral-storage": "100
 
 def start_kwok(host: Host, addresses: Addresses) -> Process:
     """Start kwok; it takes care of the nodes with the annotation and of nothing else."""
-    # Its pods never run anywhere: their addresses come from a range that nobody routes.
+    # Its pods never run anywhere; their addresses are of the cluster's pod network, or a peer would have none for them.
     flags = [
         f"--kubeconfig={host.directory}/admin.conf",
         f"--config={_STAGES}",
         "--manage-all-nodes=false",
         f"--manage-nodes-with-annotation-selector={NODE_ANNOTATION}=fake",
-        "--cidr=10.192.0.1/12",
+        f"--cidr={pod_network(addresses.pod_cidr)}",
         f"--node-ip={addresses.host}",
         "--node-port=0",
         "--node-lease-duration-seconds=40",
     ]
     return host.spawn("kwok", [str(versions.program("kwok")), *flags])
+
+
+def pod_network(pod_cidr: str) -> str:
+    """Return the half of the pod network that no real node takes its part from, as its first address and length."""
+    _, upper = ip_network(pod_cidr.split(",")[0]).subnets()
+    return f"{upper[1]}/{upper.prefixlen}"
 
 
 def node_manifest(name: str, *, tainted: bool) -> str:

@@ -22,18 +22,26 @@ class EndpointSlices(Reconciler):
 
     def __init__(self, api: Api, clock: IReactorTime) -> None:
         super().__init__("endpointslice-controller", api, clock)
+        # Looking through the namespace for the slice of one service made many services quadratic.
+        self._names: dict[Key, set[str]] = {}
 
     def startService(self) -> None:
         super().startService()
+        self._names = {}
         self.watch(SERVICES)
         self.watch(PODS, self._selected)
         self.watch(ENDPOINTSLICES, self._slice_changed)
 
     def _slice_changed(self, change: Change) -> list[Key]:
-        labels = change.new.object["metadata"].get("labels") or {}
-        if labels.get(_MANAGED_BY) != _OURS:
-            return []
-        return [Key(change.key.namespace, labels.get(_SERVICE, ""))]
+        before = _service_of(change.old.object) if change.old is not None else None
+        after = None if change.gone else _service_of(change.new.object)
+        if before is not None and before != after:
+            self._names.get(before, set()).discard(change.key.name)
+            if not self._names.get(before):
+                self._names.pop(before, None)
+        if after is not None:
+            self._names.setdefault(after, set()).add(change.key.name)
+        return list(dict.fromkeys(key for key in (before, after) if key is not None))
 
     def _selected(self, change: Change) -> list[Key]:
         labels = dict(change.new.object["metadata"].get("labels") or {})
@@ -72,11 +80,9 @@ class EndpointSlices(Reconciler):
         return None
 
     def _slice(self, key: Key) -> Json | None:
-        for stored in self.store.items(ENDPOINTSLICES, key.namespace):
-            labels = stored.object["metadata"].get("labels") or {}
-            if labels.get(_SERVICE) == key.name and labels.get(_MANAGED_BY) == _OURS:
-                return stored.object
-        return None
+        names = self._names.get(key)
+        found = self.store.get(ENDPOINTSLICES, Key(key.namespace, min(names))) if names else None
+        return found.object if found is not None else None
 
     def _wanted(self, service: Json) -> Json:
         selector = service["spec"]["selector"]
@@ -94,6 +100,13 @@ class EndpointSlices(Reconciler):
             if number is not None:
                 ports.append({"name": each.get("name", ""), "port": number, "protocol": each.get("protocol", "TCP")})
         return {"addressType": "IPv4", "endpoints": [_endpoint(pod) for pod in chosen], "ports": ports}
+
+
+def _service_of(endpoint_slice: Json) -> Key | None:
+    """Return the service whose slice it is, or None for a slice that somebody else maintains."""
+    metadata = endpoint_slice["metadata"]
+    labels = metadata.get("labels") or {}
+    return Key(metadata["namespace"], labels.get(_SERVICE, "")) if labels.get(_MANAGED_BY) == _OURS else None
 
 
 def _named_port(pods: list[Json], name: str) -> int | None:

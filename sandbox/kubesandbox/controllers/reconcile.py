@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
+from itertools import islice
 from typing import Any, Final
 
 from twisted.application.service import Service
@@ -100,7 +101,7 @@ class Reconciler(Service):
 
     def _work(self) -> None:
         self._drain = None
-        for key in list(self._touched)[:BATCH]:
+        for key in list(islice(self._touched, BATCH)):
             if key in self._busy:
                 continue
             del self._touched[key]
