@@ -60,7 +60,8 @@ def settings(name: str, borrower: str) -> Settings:
         ),
         kubelet=schema.KubeletSettings(listen=f"tcp:0:interface={HERE}", node_address=HERE),
         webhook=schema.WebhookSettings(listen=f"tcp:0:interface={HERE}"),
-        leader=schema.LeaderSettings(identity=name),
+        # All daemons and API servers of this process share one core: in a burst each has its turn after many seconds.
+        leader=schema.LeaderSettings(identity=name, lease_duration=300),
         metrics=schema.MetricsSettings(listen=""),
         network=schema.NetworkSettings(mode="none", service_cidrs=["10.96.0.0/16"]),
     )
