@@ -33,7 +33,9 @@ from liqod.demo.access import client_config  # noqa: E402
 
 REACTOR: Any = reactor
 HERE: Final = "127.0.0.1"
-ROOM: Final = SandboxNode("node", cpu="100000", memory="1000Ti", pods="100000")
+ROOM: Final = SandboxNode(
+    "node", cpu="100000", memory="1000Ti", pods="100000", extended={"ephemeral-storage": "1000Ti"}
+)
 UNBOUND: Final = "1000000"
 RUNNING: Final[list[tuple[SandboxCluster, Agent]]] = []
 """What this process has: nothing of it may be collected."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import datetime
 from typing import Any, Final
 
@@ -64,7 +65,7 @@ def wanted_taints(node: Json, now: str) -> list[Json]:
 
 
 class NodeLifecycle(Reconciler):
-    """Watches leases and conditions; keys are nodes."""
+    """Watches leases and conditions; keys are nodes, and pods that were just bound to a tainted one."""
 
     def __init__(self, api: Api, clock: IReactorTime, index: PodIndex) -> None:
         super().__init__("node-controller", api, clock)
@@ -96,7 +97,7 @@ class NodeLifecycle(Reconciler):
         tainted = node is not None and any(
             each.get("effect") == "NoExecute" for each in (node.object.get("spec") or {}).get("taints") or ()
         )
-        return [Key("", name)] if tainted else []
+        return [change.key] if tainted else []
 
     def _look(self) -> None:
         for stored in self.store.items(NODES):
@@ -106,6 +107,12 @@ class NodeLifecycle(Reconciler):
                 self.touch(Key("", name))
 
     async def reconcile(self, key: Key) -> float | None:
+        if key.namespace:
+            pod = self.store.get(PODS, key)
+            node_of = self.store.get(NODES, Key("", (pod.object["spec"].get("nodeName") or ""))) if pod else None
+            if pod is None or node_of is None:
+                return None
+            return await self._evict([pod.object], node_of.object["spec"].get("taints") or [])
         found = self.store.get(NODES, key)
         if found is None:
             self._heartbeats.pop(key.name, None)
@@ -123,7 +130,7 @@ class NodeLifecycle(Reconciler):
             return None
         if ready_status(node) in ("False", "Unknown"):
             await self._pods_not_ready(key.name)
-        return await self._evict(key.name, taints)
+        return await self._evict(self._index.on_node(key.name), taints)
 
     def _silence(self, node: Json) -> float:
         """Return for how long a node sent no heartbeat: neither its lease nor its conditions changed."""
@@ -182,12 +189,13 @@ class NodeLifecycle(Reconciler):
 
             await self.api.change(self.caller, self.kind(PODS), key, marked, "status")
 
-    async def _evict(self, node: str, taints: list[Json]) -> float | None:
+    async def _evict(self, pods: Iterable[Json], taints: list[Json]) -> float | None:
+        """Delete the pods that do not tolerate these taints any more; return when to look at the others again."""
         executing = [each for each in taints if each.get("effect") == "NoExecute"]
         soonest: float | None = None
         if not executing:
             return None
-        for pod in self._index.on_node(node):
+        for pod in pods:
             if pod["metadata"].get("deletionTimestamp"):
                 continue
             left = self._patience(pod, executing)
