@@ -31,9 +31,6 @@ USAGE_STATUS = 2
 COLLECTIONS = (5_000, 10, 10)
 """When Python looks for cycles among what was made: seven times as seldom as it would (700), which halves the CPU that
 this takes; a daemon makes few cycles, and a few thousand small objects more at a time are one or two megabytes."""
-FULL_COLLECTION: Final = 600.0
-"""Seconds between collections of everything. By itself Python looks at old objects once a quarter of all was added,
-hours later in a daemon at rest: until then what ended sessions and terms of the lease left takes memory."""
 
 PIDFILE: Final = "twistd.pid"
 """The file in the working directory that twistd writes its process ID to unless it is given another one."""
@@ -146,9 +143,6 @@ def _daemon(settings: Settings, twistd: MutableMapping[str, object], path: str) 
         reports = TimerService(REPORT, limited.report)
         reports.clock = reactor
         reports.setServiceParent(daemon)
-    full = TimerService(FULL_COLLECTION, gc.collect)
-    full.clock = reactor
-    full.setServiceParent(daemon)
     logging.getLogger().addHandler(Forward())
     notifier = Notifier.from_environment(os.environ)
     Agent(reactor, settings, notifier=notifier).setServiceParent(daemon)

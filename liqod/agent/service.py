@@ -13,6 +13,7 @@ this candidate for the lease (``agent.host.leader_identity``), and the account's
 
 from __future__ import annotations
 
+import gc
 import socket
 from collections.abc import Awaitable, Callable
 from functools import partial
@@ -341,7 +342,7 @@ class Agent(Service):
                 self._last_failure = None
                 while self.running:
                     await self._term(client, NETWORK_LEASE, partial(self._as_gateway, client))
-                    client.path_is_new(self._reactor.seconds())
+                    self._start_afresh(client)
                 return
             home = self.home = await homes.prepare(client, self.settings, config.server, self._hostname, self._wall)
             self._last_failure = None
@@ -358,12 +359,19 @@ class Agent(Service):
                 self.standby = Standby(client, self._reactor, partial(self._context, client))
             while self.running:
                 await self._term(client, LEASE, partial(self._lead, client))
-                # The network may have failed: requests on a connection from before would wait for its timeout.
-                client.path_is_new(self._reactor.seconds())
+                self._start_afresh(client)
         finally:
             await renewal.stop()
             await self._close_standby()
             await client.close()
+
+    def _start_afresh(self, client: Client) -> None:
+        """Leave nothing of a term to the next one."""
+        # The network may have failed: requests on a connection from before would wait for its timeout.
+        client.path_is_new(self._reactor.seconds())
+        # Features refer to each other, so that a term is some megabytes of cycles. By itself Python looks for old ones
+        # once a quarter of all has been added (gc.set_threshold): the next terms took new memory until then.
+        gc.collect()
 
     async def _close_standby(self) -> None:
         """End what goes on from one lead to the next."""

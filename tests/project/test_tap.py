@@ -128,20 +128,6 @@ class TwistdTests(TestCase):
         out, err, status = await getProcessOutputAndValue(sys.executable, ["-c", program], path=str(ROOT))
         self.assertEqual((out.strip(), status), (b"True True", 0), err)
 
-    async def test_cycles_at_rest(self) -> None:
-        """A daemon that makes next to nothing any more frees old cycles after ten minutes."""
-        program = (
-            "import gc, weakref; from twisted.internet import asyncioreactor; asyncioreactor.install(); "
-            "from twisted.application.internet import TimerService; from twisted.internet.task import Clock; "
-            f"from liqod import tap; options = tap.Options(); options['config'] = {self.write('')!r}; clock = Clock(); "
-            "timers = [one for one in tap.makeService(options) if isinstance(one, TimerService)]; "
-            "[(setattr(one, 'clock', clock), one.startService()) for one in timers]; "
-            "old = type('Old', (), {})(); old.itself = old; seen = weakref.ref(old); gc.collect(); del old; "
-            "gc.collect(1); print(seen() is None); clock.advance(tap.FULL_COLLECTION); print(seen() is None)"
-        )
-        out, err, status = await getProcessOutputAndValue(sys.executable, ["-c", program], path=str(ROOT))
-        self.assertEqual((out.split(), status), ([b"False", b"True"], 0), err)
-
     async def test_lines_that_are_not_written(self) -> None:
         """What the level and the list of noise leave out takes nothing from the bounds, and is never reported."""
         config = self.write('[log]\nlevel = "warn"\nformat = "json"\n')
