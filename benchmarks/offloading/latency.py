@@ -65,6 +65,9 @@ tenant-objects = {"count/configmaps" = "1000000", "count/secrets" = "1000000", "
 """
 """Of ``[hosting]``: as many samples as anybody asks for, where a namespace has 250 services otherwise."""
 
+IDLE: Final = 60.0
+"""Seconds after which a connection counts as closed: API servers end those that are idle for some minutes."""
+
 _numbers = itertools.count()
 
 
@@ -86,26 +89,32 @@ class Caller:
         if user:
             self._headers["Impersonate-User"] = user
         self._connection = http.client.HTTPSConnection(where.hostname or "", where.port, context=context)
+        self._used = 0.0
+
+    def _request(self, method: str, path: str, body: str | None = None) -> http.client.HTTPResponse:
+        if time.monotonic() - self._used > IDLE:
+            self._connection.close()  # the next request opens a new one
+        self._connection.request(method, path, body, self._headers)
+        answer = self._connection.getresponse()
+        self._used = time.monotonic()
+        return answer
 
     def post(self, path: str, body: Any) -> None:
         """Make an object; AssertionError with what the server says otherwise."""
-        self._connection.request("POST", path, json.dumps(body), self._headers)
-        answer = self._connection.getresponse()
+        answer = self._request("POST", path, json.dumps(body))
         said = answer.read()
         assert answer.status == 201, said
 
     def get(self, path: str) -> bytes:
         """Return what a path holds; AssertionError with what the server says otherwise."""
-        self._connection.request("GET", path, headers=self._headers)
-        answer = self._connection.getresponse()
+        answer = self._request("GET", path)
         said = answer.read()
         assert answer.status == 200, said
         return said
 
     def lines(self, path: str) -> Iterator[bytes]:
         """Yield the lines of a watch."""
-        self._connection.request("GET", path, headers=self._headers)
-        answer = self._connection.getresponse()
+        answer = self._request("GET", path)
         while line := answer.readline():
             yield line
 
