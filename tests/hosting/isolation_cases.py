@@ -40,7 +40,7 @@ from liqod.model.records.facts import FACTS_NAME
 from liqod.model.records.offer import Refusal
 from tests.facts.stated import state_networks
 from tests.hosting import cases
-from tests.hosting.cases import pod_spec
+from tests.hosting.side import pod_spec
 
 
 class IsolationCase(cases.HostingCase):

@@ -21,8 +21,8 @@ from liqod.model.names import DELETION_GRACE_ANNOTATION
 from liqod.model.objects.meta import Object, ObjectMeta
 from liqod.model.records.offer import RECLAIMED
 from liqod.model.records.views import ForeignCluster, ShadowPod
-from tests.hosting.cases import Events
 from tests.hosting.shadowpods.test_controller import Cache
+from tests.hosting.side import Events
 from tests.hosting.test_slices_of_services import IndexedCache
 from tests.peering.clusters import RecordedAudit
 

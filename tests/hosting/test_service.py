@@ -23,7 +23,7 @@ from liqod.kube.resources import (
 )
 from liqod.model.records.offer import Refusal
 from tests.hosting import isolation_cases
-from tests.hosting.cases import pod_spec
+from tests.hosting.side import pod_spec
 
 
 class HostingOnTheSandboxTests(isolation_cases.IsolationCase):

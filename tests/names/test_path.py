@@ -41,7 +41,7 @@ from liqod.names import tables
 from liqod.names.records import NameServices, service_body
 from liqod.names.service import Names
 from tests.facts.stated import state_networks
-from tests.hosting.cases import Events, pod_spec
+from tests.hosting.side import Events, pod_spec
 from tests.names.cases import Authority, address, contents, query
 from tests.names.test_server import LOCAL, Pod
 

@@ -23,7 +23,7 @@ from liqod.model.names import TYPE_LABEL, VIRTUAL_NODE_TYPE
 from liqod.model.objects.meta import Object
 from liqod.spillover.controller import ReturnController
 from liqod.spillover.planner import ATTEMPTS
-from tests.hosting.cases import Events
+from tests.hosting.side import Events
 
 reactor: Any = _reactor
 CONTROLLERS = Resource("", "v1", "replicationcontrollers", "ReplicationController", True)

@@ -24,7 +24,7 @@ from liqod.kube.resources import (
     STORAGECLASSES,
     Resource,
 )
-from tests.hosting.cases import HostingSide
+from tests.hosting.side import HostingSide
 from tests.real.sides import Asked
 from tests.testbed.kwok import node_manifest
 from tests.variations import seen

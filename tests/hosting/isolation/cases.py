@@ -18,8 +18,8 @@ from liqod.kube.resources import CLUSTERFACTS, NETWORKPOLICIES, PODS, SHADOWNETW
 from liqod.model.ids import ClusterID
 from liqod.model.names import ISOLATED_LABEL, NETWORK_POLICIES_ANNOTATION, NETWORK_POLICIES_SENT, ORIGIN_LABEL
 from liqod.model.records.facts import FACTS_NAME, PLUGIN
-from tests.hosting import cases
-from tests.hosting.cases import pod_spec
+from tests.hosting import side
+from tests.hosting.side import pod_spec
 
 TO_DATABASE = {
     "podSelector": {"matchLabels": {"app": "web"}},
@@ -37,7 +37,7 @@ def sent(**policies: Any) -> dict[str, Any]:
     return {"policies": listed, "namespaces": [{"name": "shop"}]}
 
 
-class Side(cases.HostingSide):
+class Side(side.HostingSide):
     """A lender to which policies of home are sent, without cases; a subclass provides the cluster."""
 
     unenforced = "refuse"

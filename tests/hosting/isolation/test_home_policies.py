@@ -7,8 +7,8 @@ from kubesandbox.nodes.node import SandboxNode
 
 from liqod.demo.access import client_config
 from liqod.kube.client import Client
-from tests.hosting.cases import HostingSide
 from tests.hosting.isolation import cases
+from tests.hosting.side import HostingSide
 
 
 async def begin(case: HostingSide) -> None:

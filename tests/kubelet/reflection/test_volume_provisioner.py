@@ -24,7 +24,7 @@ from liqod.kubelet.reflection.volume_provisioner import LenderStorage, VolumePro
 from liqod.model.ids import ClusterID, Key
 from liqod.model.names import FIELD_MANAGER, MANAGED_BY_LABEL, PROVISIONER, REMOTE_CLUSTER_LABEL
 from liqod.model.objects.meta import Object
-from tests.hosting.cases import Events
+from tests.hosting.side import Events
 from tests.waiting import becomes
 
 
